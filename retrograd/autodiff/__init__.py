@@ -1,0 +1,1 @@
+"""Derivatives: the interpreters Tape, Forward and Batch, and the functions made of them."""

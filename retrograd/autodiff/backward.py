@@ -1,0 +1,150 @@
+"""The tape face: backward into `.grad`, no_grad, stop_gradient, hooks over a whole pass."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.autodiff.pull import Pass, consumed, face, outside
+from retrograd.core.errors import DerivativeError, ShapeError, TraceError
+from retrograd.core.interpret import EVAL, PURE, Interpreter, current, using
+from retrograd.core.op import FUNCTIONS, Op, function
+from retrograd.core.tape import Leaf, Node
+from retrograd.core.tensor import Box, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_leaf_hooks: ContextVar[tuple[Callable[..., Any], ...]] = ContextVar("leaf_hooks", default=())
+
+
+@function
+def backward(
+    tensor: Tensor,
+    gradient: Any = None,
+    *,
+    accumulate: bool = True,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+) -> None:
+    """Leave the gradient of `tensor` in the `.grad` of every leaf that it depends on.
+
+    `gradient` is the cotangent of `tensor`; it may be left out for a single number.
+    `accumulate=False` replaces what `.grad` held. What the tape kept is freed on the way,
+    unless `retain_graph`; with `create_graph` the gradients can be differentiated again.
+    """
+    if isinstance(tensor, Box) or current.get() not in (EVAL, PURE) and not _watched():
+        raise TraceError(
+            "backward: the tape face does not work inside grad, jvp, vmap and jit",
+            hint="rg.grad(f)(x) inside transforms",
+        )
+    node = tensor._node
+    if node is None:
+        raise DerivativeError(
+            "backward: this tensor does not depend on any tensor that requires a gradient",
+            hint="x = rg.tensor(values, requires_grad=True) before computing with it",
+        )
+    if node.consumed:
+        raise consumed(node)
+    seed = _seed(tensor, gradient)
+    raw = not create_graph and current.get() in (EVAL, PURE)
+    finish = _Finish(accumulate=accumulate, early=_leaf_hooks.get())
+    walk = Pass(
+        raw=raw,
+        consume=not (retain_graph or create_graph),
+        leaf_done=finish.done if finish.early else None,
+    )
+    with using(EVAL if create_graph else current.get()):
+        found = walk.run([(node, seed.array if raw else seed)])
+    if not finish.early:
+        for leaf, g in found.items():
+            finish.done(leaf, g)
+
+
+def _watched() -> bool:
+    """Whether the current interpreter only looks on (debug.nans) above Eval."""
+    level = current.get()
+    return getattr(level, "transparent", False)
+
+
+class _Finish:
+    """Store a complete leaf gradient, then call the backward-wide hooks."""
+
+    def __init__(self, *, accumulate: bool, early: tuple[Callable[..., Any], ...]) -> None:
+        self.accumulate = accumulate
+        self.early = early
+
+    def done(self, leaf: Node, g: Any) -> None:
+        assert isinstance(leaf, Leaf)
+        g = g if isinstance(g, Tensor) else Tensor(np.asarray(g))
+        with using(PURE if g._node is None else EVAL):
+            g = face(g)
+            if self.accumulate and leaf.grad is not None:
+                g = leaf.grad + g
+        leaf.grad = g
+        for hook in self.early:
+            outside(hook, leaf_handle(leaf), g)
+
+
+def leaf_handle(leaf: Leaf) -> Any:
+    """What a hook is told about a leaf: its node, which `Tensor.leaf` also gives."""
+    return leaf
+
+
+def _seed(tensor: Tensor, gradient: Any) -> Tensor:
+    if gradient is None:
+        if tensor.size != 1:
+            raise ShapeError(
+                f"backward: a tensor of shape {tensor.shape} needs a gradient to start from",
+                hint="y.backward(rg.ones_like(y)), or rg.sum(y).backward()",
+            )
+        return Tensor(np.ones(tensor.shape, tensor.dtype))
+    g = FUNCTIONS["lift"](gradient)
+    if g.shape != tensor.shape:
+        raise ShapeError(
+            f"backward: the gradient of {tensor.spec} must have that shape; got {g.spec}"
+        )
+    g = g if g.dtype == tensor.dtype else FUNCTIONS["astype"](g, tensor.dtype)
+    return face(g)
+
+
+@contextmanager
+def leaf_hook(hook: Callable[[Any, Tensor], Any]) -> Iterator[None]:
+    """Call hook(leaf, gradient) once for each leaf, the moment its gradient is complete.
+
+    This is what an overlapped all-reduce needs: the gradients of late layers are complete,
+    and their hooks called, while earlier layers are still being differentiated. `leaf` is
+    the same object as `tensor.leaf` of the parameter.
+    """
+    token = _leaf_hooks.set((*_leaf_hooks.get(), hook))
+    try:
+        yield
+    finally:
+        _leaf_hooks.reset(token)
+
+
+class Stopped(Interpreter):
+    """no_grad inside a transform: results are constants to every level."""
+
+    def __init__(self, outer: Interpreter) -> None:
+        self.outer: Interpreter = outer
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """Run below, then cut."""
+        assert self.outer is not None
+        out = self.outer.apply(op, args)
+        with using(self.outer):
+            if isinstance(out, tuple):
+                return tuple(FUNCTIONS["stop_gradient"](o) for o in out)
+            return FUNCTIONS["stop_gradient"](out)
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Nothing computed in this block is recorded: its results are constants."""
+    level = current.get()
+    with using(PURE if level in (EVAL, PURE) else Stopped(level)):
+        yield

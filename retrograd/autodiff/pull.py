@@ -1,0 +1,298 @@
+"""The backward pass: cotangents walk the tape from the latest node to the earliest.
+
+The chores are done here, once for all ops: summing over broadcast axes, restoring dtypes,
+adding up several uses in a fixed order (latest use first), skipping what needs nothing,
+freeing what is consumed, calling hooks. The walk is a heap, not recursion.
+
+First-order passes over concrete values run the rules on bare arrays (interpreter Raw);
+otherwise the rules run on tensors under the current interpreter, and are differentiable.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.core import dtype as dt
+from retrograd.core.errors import DerivativeError, OpError, RetrogradError
+from retrograd.core.interpret import PURE, RAW, Deferred, current, using
+from retrograd.core.op import FUNCTIONS
+from retrograd.core.quiet import loud, quiet
+from retrograd.core.tape import Joint, Leaf, Node, Pick
+from retrograd.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class Pass:
+    """One backward pass. `raw`: on arrays. `consume`: free each node when it is done.
+
+    `boxed`: the nodes are of a functional tape and kept tensors, not arrays.
+    """
+
+    def __init__(
+        self, *, raw: bool, consume: bool, boxed: bool = False, leaf_done: Any = None
+    ) -> None:
+        self.raw = raw
+        self.direct = raw and not boxed  # kept values are what the rules want already
+        self.consume = consume
+        self.leaf_done = leaf_done
+        self.grads: dict[Node, Any] = {}
+        self.leaves: dict[Node, Any] = {}
+        self.owned: set[Node] = set()  # sums made here, which may be added to in place
+        self.pending: dict[Node, int] = {}
+        self.region: Any = None
+
+    def run(self, seeds: Iterable[tuple[Node, Any]]) -> dict[Node, Any]:
+        """Pull the seeds back; the cotangents of the leaves, in the order they completed."""
+        for node, g in seeds:
+            self._give(node, g)
+        if self.leaf_done is not None:
+            self._count()
+        if not self.raw:
+            self._walk()
+            return self.leaves
+        token = quiet()
+        try:
+            with using(RAW):
+                self._walk()
+        finally:
+            loud(token)
+        return self.leaves
+
+    def _walk(self) -> None:
+        grads = self.grads
+        heap = [(node.order, node) for node in grads]
+        heapify(heap)
+        while heap:
+            node = heappop(heap)[1]
+            g = grads.pop(node, None)
+            if g is None:
+                continue
+            if node.extras is not None:
+                g = self._hooked(node, g)
+            if node.op is None:
+                self._leaf(node, g)
+                continue
+            if self.region is not node.region:
+                self._enter(node.region)
+            parents = node.parents
+            cotangents = self._pull(node, g)
+            for p, c in zip(parents, cotangents, strict=True):
+                if p is None or c is None:
+                    continue
+                if p not in grads:
+                    heappush(heap, (p.order, p))
+                if type(c) is tuple or c.shape != p.shape or c.dtype is not p.dtype:
+                    c = self._fit(c, p, node)
+                old = grads.get(p)
+                grads[p] = c if old is None else self._sum(p, old, c)
+            if self.pending:
+                self._settle(parents)
+        if self.region is not None:
+            self._enter(None)
+
+    def _pull(self, node: Node, g: Any) -> Any:
+        if type(node) is Pick:
+            return ((node.index, g),)
+        kept, recipe = node.kept, node.recipe
+        if kept is None:
+            raise consumed(node)
+        try:
+            if type(node) is Joint:
+                g, kept = self._filled(node, g), self._kept(node)
+            elif not self.direct or node.region is not None:
+                kept = self._kept(node)
+            found = recipe.pull(node.op, g, kept, len(node.parents))
+        except RetrogradError as error:
+            raise error.located(node.where) from error.__cause__
+        if self.consume:
+            node.kept, node.parents = None, []
+        return found
+
+    def _kept(self, node: Node) -> Any:
+        """What a node kept, as this pass needs it: arrays, or tensors."""
+        op = node.op
+        assert op is not None
+        if op.saves:
+            return _residuals(node, raw=self.raw)
+        if self.raw:
+            return tuple(_map(_array, k) for k in node.kept)
+        keeps = getattr(node.recipe, "keeps", ())
+        return tuple(
+            _map(lambda v, k=k: _tensor(v, node, k.index), v) if not k.spec else v
+            for k, v in zip(keeps, node.kept, strict=True)
+        )
+
+    def _give(self, node: Node, g: Any) -> None:
+        old = self.grads.get(node)
+        self.grads[node] = g if old is None else self._sum(node, old, g)
+
+    def _sum(self, node: Node, old: Any, new: Any) -> Any:
+        if type(new) is list:  # of a joint: one slot for each output
+            return [b if a is None else a if b is None else a + b for a, b in zip(old, new, strict=True)]
+        if not self.raw:
+            return old + new
+        if node in self.owned and type(old) is np.ndarray:
+            return np.add(old, new, out=old)
+        self.owned.add(node)
+        return np.add(old, new)
+
+    def _fit(self, c: Any, node: Node, source: Node) -> Any:
+        """A cotangent in the shape and dtype of its node."""
+        if type(c) is tuple:  # from a Pick to its Joint
+            slots: list[Any] = [None] * len(node.specs)  # type: ignore[attr-defined]
+            slots[c[0]] = c[1]
+            return slots
+        if c.shape != node.shape:
+            if _cannot_shrink(c.shape, node.shape):
+                raise OpError(
+                    f"{source.op.name if source.op else 'leaf'}: its rule returns a cotangent "
+                    f"of shape {c.shape} for an input of shape {node.shape}"
+                )
+            c = FUNCTIONS["sum_to"](c, node.shape)
+        return c if c.dtype == node.dtype else FUNCTIONS["restore"](c, node.dtype)
+
+    def _filled(self, node: Joint, g: list[Any]) -> list[Any]:
+        """Zeros for the cotangents that never arrived, unless the rule takes None."""
+        parts = getattr(node.recipe, "parts", ())
+        op = node.op
+        assert op is not None
+        may = set.intersection(*(op.optional(rule) for _, rule, _, _ in parts)) if parts else set()
+        return [
+            Pass._zeros(s, raw=self.raw) if c is None and i not in may and dt.is_inexact(s.dtype) else c
+            for i, (c, s) in enumerate(zip(g, node.specs, strict=True))
+        ]
+
+    @staticmethod
+    def _zeros(spec: Any, *, raw: bool) -> Any:
+        zeros = np.zeros(spec.shape, spec.dtype)
+        return zeros if raw else Tensor(zeros)
+
+    def _hooked(self, node: Node, g: Any) -> Any:
+        extras = node.extras
+        assert extras is not None
+        for hook in tuple(extras.hooks):
+            found = outside(hook, _public(g, node))
+            if found is not None:
+                g = _replacement(found, node, raw=self.raw)
+        if extras.retain:
+            extras.grad = _public(g, node)
+        return g
+
+    def _leaf(self, node: Node, g: Any) -> None:
+        self.leaves[node] = g
+        if self.leaf_done is not None and isinstance(node, Leaf):
+            self.leaf_done(node, g)
+
+    def _enter(self, region: Any) -> None:
+        """Leave a checkpoint region: what was replayed for it is dropped."""
+        if self.region is not None and not self.region.encloses(region):
+            self.region.clear()
+        self.region = region
+
+    # -- the moment a leaf is complete: counted only when somebody wants to know -------------
+
+    def _count(self) -> None:
+        """How many uses of each node are on the way to the seeds."""
+        seen, stack = set(self.grads), list(self.grads)
+        while stack:
+            for p in stack.pop().parents:
+                if p is not None:
+                    self.pending[p] = self.pending.get(p, 0) + 1
+                    if p not in seen:
+                        seen.add(p)
+                        stack.append(p)
+
+    def _settle(self, parents: Iterable[Node | None]) -> None:
+        stack = [p for p in parents if p is not None]
+        while stack:
+            p = stack.pop()
+            self.pending[p] -= 1
+            if self.pending[p]:
+                continue
+            if p.op is None and p in self.grads:
+                g = self.grads.pop(p)
+                self._leaf(p, g if p.extras is None else self._hooked(p, g))
+            elif p not in self.grads:  # no gradient came: its own parents lose a use
+                stack += [q for q in p.parents if q is not None]
+
+
+def consumed(node: Node) -> DerivativeError:
+    """A second backward over what the first one freed."""
+    return DerivativeError(
+        f"backward: what {node.op.name if node.op else 'leaf'} kept was consumed by an "
+        f"earlier backward",
+        at=node.where,
+        hint="loss.backward(retain_graph=True) the first time",
+    )
+
+
+def outside(f: Callable[..., Any], *args: Any) -> Any:
+    """Run user code as if no backward pass were going on around it."""
+    level = current.get()
+    with using(PURE if level is RAW else level):
+        return f(*args)
+
+
+def _public(g: Any, node: Node) -> Tensor:
+    """A cotangent as the faces show it: a tensor, conjugated where it is complex."""
+    g = g if isinstance(g, Tensor) else Tensor(np.asarray(g))
+    return face(g)
+
+
+def face(g: Any) -> Any:
+    """Between the rules' plain transposes and PyTorch's convention: conjugate complex ones."""
+    return FUNCTIONS["conj"](g) if g.dtype.kind == "c" else g
+
+
+def _replacement(found: Any, node: Node, *, raw: bool) -> Any:
+    found = FUNCTIONS["lift"](found)
+    if found.shape != node.shape:
+        raise DerivativeError(
+            f"register_hook: the hook returned shape {found.shape} for a gradient of shape "
+            f"{node.shape}"
+        )
+    found = face(found)
+    return found.array.astype(node.dtype, copy=False) if raw else found
+
+
+def _cannot_shrink(big: tuple[int, ...], small: tuple[int, ...]) -> bool:
+    lead = len(big) - len(small)
+    return lead < 0 or any(n not in (m, 1) for m, n in zip(big[lead:], small, strict=True))
+
+
+def _map(f: Callable[[Any], Any], value: Any) -> Any:
+    return tuple(f(v) for v in value) if type(value) is tuple else f(value)
+
+
+def _array(value: Any) -> Any:
+    return value.array if isinstance(value, (Tensor, Deferred)) else value
+
+
+def _tensor(value: Any, node: Node, index: int) -> Any:
+    """A kept array as the tensor that it was, on its old place on the tape."""
+    if isinstance(value, Tensor) or not isinstance(value, (np.ndarray, Deferred)):
+        return value
+    op = node.op
+    assert op is not None
+    if op.variadic and index == 0:
+        return Tensor(_array(value))  # variadic ops keep specs of their inputs, not values
+    inputs = 1 if op.variadic else len(op.inputs)
+    if index < inputs:
+        return Tensor(_array(value), node.parents[index])
+    if type(node) is Joint:
+        pick = node.picks[index - inputs]
+        return Tensor(_array(value), pick() if pick is not None else None)
+    return Tensor(_array(value), node)
+
+
+def _residuals(node: Node, *, raw: bool) -> Any:
+    """What a `save` rule kept; computed again on the tape where it must be differentiated."""
+    args, residuals = node.kept
+    if raw or args is None:
+        return residuals
+    return node.op.save(*args)[1]  # type: ignore[union-attr]

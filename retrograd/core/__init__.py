@@ -1,0 +1,1 @@
+"""What every room speaks: values, ops, the seam. Imports NumPy and nothing of ours."""

@@ -1,0 +1,125 @@
+"""What can go wrong, one class for each thing a caller can do about it.
+
+    RetrogradError
+    ├── ShapeError (ValueError)        shapes that do not fit each other
+    ├── DtypeError (TypeError)         a dtype the op does not take
+    ├── ArgumentError (ValueError)     an option out of its range
+    ├── BoundsError (IndexError)       an index outside its axis
+    ├── DerivativeError (ValueError)   no derivative exists, or it was consumed
+    ├── TraceError (TypeError)         a value asked for where there is only a spec
+    ├── AliasError (RuntimeError)      memory that the tape needs was changed from outside
+    └── OpError (TypeError)            for authors: an op's rules do not fit its forward
+
+Every message reads `who: what is wrong, with the values; what would be right`, then
+`at` the user's line and, where one exists, `try` a line of code that would work.
+"""
+
+from __future__ import annotations
+
+from retrograd.core.where import Where, here
+
+
+class RetrogradError(Exception):
+    """The root of all errors of this package.
+
+    >>> import retrograd as rg
+    >>> try:
+    ...     rg.matmul(rg.ones((2, 3)), rg.ones((4, 5)))
+    ... except rg.RetrogradError as error:
+    ...     print(type(error).__name__)
+    ShapeError
+    """
+
+    def __init__(self, message: str, *, at: Where | None = None, hint: str = "") -> None:
+        self.message = message
+        self.at = at or here(2)
+        self.hint = hint
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        lines = [self.message]
+        if self.at is not None:
+            lines.append(f"  at  {self.at}")
+        if self.hint:
+            lines.append(f"  try {self.hint}")
+        return "\n".join(lines)
+
+    def located(self, at: Where | None) -> RetrogradError:
+        """This error, pointing at another line of the user's."""
+        self.at = at or self.at
+        self.args = (self._text(),)
+        return self
+
+
+class ShapeError(RetrogradError, ValueError):
+    """Shapes that do not fit each other.
+
+    >>> import retrograd as rg
+    >>> rg.ones((2, 3)) + rg.ones(4)  # wrong: 3 and 4 do not broadcast
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.ShapeError: add: ...
+    >>> (rg.ones((2, 3)) + rg.ones(3)).shape  # right
+    (2, 3)
+    """
+
+
+class DtypeError(RetrogradError, TypeError):
+    """A dtype that the op does not take.
+
+    >>> import retrograd as rg
+    >>> rg.tensor([1, 2], requires_grad=True)  # wrong: integers have no gradient
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.DtypeError: tensor: ...
+    >>> rg.tensor([1.0, 2.0], requires_grad=True).shape  # right
+    (2,)
+    """
+
+
+class ArgumentError(RetrogradError, ValueError):
+    """An option outside its range.
+
+    >>> import retrograd as rg
+    >>> rg.sum(rg.ones((2, 3)), axis=5)  # wrong: there are two axes
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.ArgumentError: sum: ...
+    """
+
+
+class BoundsError(RetrogradError, IndexError):
+    """An index outside its axis.
+
+    >>> import retrograd as rg
+    >>> rg.arange(3)[7]  # wrong
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.BoundsError: ...
+    """
+
+
+class DerivativeError(RetrogradError, ValueError):
+    """No derivative exists, or what it needs was consumed by an earlier backward.
+
+    >>> import retrograd as rg
+    >>> x = rg.tensor(2.0, requires_grad=True)
+    >>> y = x * x
+    >>> y.backward()
+    >>> y.backward()  # wrong: the first call consumed what was kept
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.DerivativeError: backward: ...
+    """
+
+
+class TraceError(RetrogradError, TypeError):
+    """A value was asked for where there is only a spec, or a traced tensor escaped."""
+
+
+class AliasError(RetrogradError, RuntimeError):
+    """Memory that a later backward needs was changed from outside."""
+
+
+class OpError(RetrogradError, TypeError):
+    """For authors of ops: a rule does not fit its forward."""

@@ -1,0 +1,324 @@
+"""The seam: apply(op, *tensors) asks the current interpreter what applying an op means.
+
+Eval computes, and records on the tape when an operand requires a gradient. Raw computes on
+bare arrays: first-order backward passes run their rules under it. Forward, Tape, Batch and
+Trace (autodiff, ir) box their values and hand the op to the interpreter below them.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.core import dtype as dt
+from retrograd.core import replay
+from retrograd.core.errors import DerivativeError, OpError, RetrogradError, TraceError
+from retrograd.core.op import FUNCTIONS, Composite, Op, function
+from retrograd.core.quiet import loud, quiet
+from retrograd.core.spec import Spec, spec_of
+from retrograd.core.tape import Joint, Node, Pick
+from retrograd.core.tensor import Box, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_F32, _F64 = dt.float32, dt.float64
+_ndarray = np.ndarray
+
+
+class Interpreter:
+    """What applying an op means. `outer` is the level below, None at the bottom."""
+
+    outer: Interpreter | None = None
+
+    def call(self, op: Op, args: Sequence[Any]) -> Any:
+        """Apply an op to whatever the caller gave: numbers and arrays are lifted first."""
+        return self.apply(op, op.coerce(args))
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """Apply an op to tensors that fit it."""
+        raise NotImplementedError
+
+
+class Eval(Interpreter):
+    """Compute now; record on the tape when an operand requires a gradient."""
+
+    def __init__(self, *, recording: bool) -> None:
+        self.recording = recording
+
+    def call(self, op: Op, args: Sequence[Any]) -> Any:
+        """The hot path: float tensors of one dtype go straight to NumPy."""
+        try:
+            arrays = [a._data for a in args]
+            dtype = arrays[0].dtype
+            if dtype is not _F32 and dtype is not _F64:
+                return self.apply(op, op.coerce(args))
+            if op.uniform:
+                for a in arrays:
+                    if a.dtype is not dtype:
+                        return self.apply(op, op.coerce(args))
+        except (AttributeError, IndexError):  # numbers, boxes, shells, no operands
+            return self.apply(op, op.coerce(args))
+        return self.run(op, args, arrays, forward=op.forward)
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """Apply an op to tensors that fit it."""
+        for a in args:
+            if isinstance(a, Box):
+                raise escaped(op, a)
+        return self.run(op, args, [a.array for a in args], forward=None)
+
+    def run(self, op: Op, args: Sequence[Any], arrays: list[Any], *, forward: Any) -> Any:
+        """Compute, wrap, record."""
+        if op.saves and self.recording and any(a._node is not None for a in args):
+            return self._saved(op, args)
+        token = quiet()
+        try:
+            out = compute(op, arrays) if forward is None else forward(*arrays)
+        except Exception as error:
+            refuse(op, [spec_of(a) for a in arrays], error)
+            raise
+        finally:
+            loud(token)
+        if type(out) is not _ndarray:
+            if type(out) is tuple or len(op.outputs) > 1:
+                return self._several(op, args, arrays, out)
+            out = np.asarray(out)
+        result = Tensor(out)
+        region = replay.region_now.get()
+        if region is not None and not op.effect:
+            (result._cell,) = replay.enter(op, list(args), [out], region)
+        if self.recording:
+            for a in args:
+                if a._node is not None:
+                    result._node = self._record(op, args, arrays, out, result, region)
+                    break
+        return result
+
+    def _record(
+        self, op: Op, args: Sequence[Any], arrays: Any, out: Any, result: Any, region: Any
+    ) -> Node | None:
+        if out.dtype is not _F32 and out.dtype is not _F64 and not dt.is_inexact(out.dtype):
+            return None
+        parents, mask = track(op, args)
+        if not mask:
+            return None
+        recipe = op.reverse(mask)
+        if recipe is None:
+            recipe = no_recipe(op, mask)
+        values = (tuple(arrays), out) if op.variadic else (*arrays, out)
+        if region is not None:
+            tensors = (tuple(args), result) if op.variadic else (*args, result)
+            values = _cells(values, tensors)
+        return Node(op, parents, recipe, recipe.keep(values), out.shape, out.dtype, region)
+
+    def _several(self, op: Op, args: Sequence[Any], arrays: Any, out: Any) -> Any:
+        outs = [np.asarray(o) for o in out]
+        results = [Tensor(o) for o in outs]
+        region = replay.region_now.get()
+        if region is not None and not op.effect:
+            for r, c in zip(results, replay.enter(op, list(args), outs, region), strict=True):
+                r._cell = c
+        if self.recording and any(a._node is not None for a in args):
+            parents, mask = track(op, args)
+            if mask:
+                recipe = op.reverse(mask) or no_recipe(op, mask)
+                values = (tuple(arrays), *outs) if op.variadic else (*arrays, *outs)
+                if region is not None:
+                    head = (tuple(args),) if op.variadic else tuple(args)
+                    values = _cells(values, (*head, *results))
+                several(op, parents, recipe, recipe.keep(values), results, region)
+        return tuple(results)
+
+    def _saved(self, op: Op, args: Sequence[Any]) -> Any:
+        """An op that says itself what it keeps (a function with its own derivative)."""
+        with using(PURE):
+            outs, residuals = op.save(*(Tensor(a.array) for a in args))  # type: ignore[attr-defined]
+        parents, mask = track(op, args)
+        kept = ([a.handle() for a in args], residuals)
+        results = [Tensor(o.array) for o in outs]
+        several(op, parents, op.reverse(mask), kept, results, None)
+        return tuple(results)
+
+
+def several(
+    op: Op, parents: Any, recipe: Any, kept: Any, results: Sequence[Any], region: Any
+) -> None:
+    """Give each result of an op with several outputs its place on the tape."""
+    joint = Joint(op, parents, recipe, kept, [r.spec for r in results], region)
+    for i, r in enumerate(results):
+        if dt.is_inexact(joint.specs[i].dtype):
+            r._node = Pick(joint, i)
+
+
+def track(op: Op, args: Sequence[Any]) -> tuple[list[Node | None], int]:
+    """The parents' nodes, None where an input is fixed, and the mask of those that are not."""
+    parents: list[Node | None] = [a._node for a in args]
+    if op.fixed:
+        for i, name in enumerate(op.inputs):
+            if name in op.fixed:
+                parents[i] = None
+    mask = 0
+    for i, p in enumerate(parents):
+        if p is not None:
+            mask |= 1 << i
+    return parents, mask
+
+
+def _cells(values: tuple[Any, ...], tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values with those that can be replayed given as cells."""
+    return tuple(
+        _cells(v, t) if type(v) is tuple else Deferred(t._cell, v) if t._cell is not None else v
+        for v, t in zip(values, tensors, strict=True)
+    )
+
+
+class Deferred:
+    """A kept value given as a cell; its spec is known without replaying."""
+
+    __slots__ = ("cell", "spec")
+
+    def __init__(self, cell: Any, value: Any) -> None:
+        self.cell = cell
+        self.spec = spec_of(value)
+
+    @property
+    def array(self) -> np.ndarray:
+        """The value, replayed if it was dropped."""
+        return self.cell.array
+
+
+def compute(op: Op, arrays: Sequence[Any]) -> Any:
+    """Run an op on arrays; half precision is stored, float32 is what computes."""
+    if not any(a.dtype in dt.HALF for a in arrays):
+        return op.forward(*arrays)
+    specs = op.shape(*(spec_of(a) for a in arrays))
+    out = op.forward(*(a.astype(_F32) if a.dtype in dt.HALF else a for a in arrays))
+    if isinstance(specs, Spec):
+        return np.asarray(out).astype(specs.dtype)
+    return tuple(np.asarray(o).astype(s.dtype) for o, s in zip(out, specs, strict=True))
+
+
+replay.compute = compute
+
+
+class Raw(Interpreter):
+    """Compute on bare arrays: no tensors, no tape, no lifting."""
+
+    def call(self, op: Op, args: Sequence[Any]) -> Any:
+        """Straight to NumPy."""
+        return op.forward(*args)
+
+    apply = call
+
+
+EVAL, PURE, RAW = Eval(recording=True), Eval(recording=False), Raw()
+current: ContextVar[Interpreter] = ContextVar("interpreter", default=EVAL)
+_get = current.get
+
+
+def apply(op: Op, *args: Any) -> Any:
+    """Apply an op, under whatever interpreter is current."""
+    return _get().call(op, args)
+
+
+Op.apply = staticmethod(apply)
+
+
+@function
+def lift(value: Any) -> Any:
+    """`value` as what ops take here: a tensor, or under Raw a bare array."""
+    if isinstance(value, Tensor):
+        return value
+    if _get() is RAW:
+        return value if isinstance(value, _ndarray) else np.asarray(value)
+    return FUNCTIONS["asarray"](value)
+
+
+@contextmanager
+def using(interpreter: Interpreter) -> Iterator[None]:
+    """Make `interpreter` the current one."""
+    token = current.set(interpreter)
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+def below() -> Interpreter:
+    """What a functional transform stands on: the current level, without the tape face.
+
+    Inside transforms, tensors of the outside that require gradients are constants.
+    """
+    found = _get()
+    return PURE if found is EVAL else found
+
+
+def expanded(interpreter: Interpreter, op: Op, args: Sequence[Any]) -> Any:
+    """Run a composite's expansion under `interpreter`."""
+    assert isinstance(op, Composite)
+    with using(interpreter):
+        return op.expand(*args)
+
+
+def _forward(self: Composite, *arrays: Any) -> Any:
+    with using(RAW):
+        return self.expand(*arrays)
+
+
+Composite.forward = _forward  # type: ignore[method-assign]
+
+
+def refuse(op: Op, specs: list[Spec], cause: Exception) -> None:
+    """Say in our words why an op could not run; returns if the shape rule finds nothing."""
+    if isinstance(cause, RetrogradError):
+        return
+    try:
+        op.shape(*specs)
+    except RetrogradError as error:
+        raise error from cause
+
+
+def escaped(op: Op, box: Box) -> TraceError:
+    """A boxed tensor met an interpreter that it does not belong to."""
+    return TraceError(
+        f"{op.name}: a tensor {box.spec} of {type(box.owner).__name__.lower()} is used after "
+        f"that transform has ended; return it from the transformed function instead"
+    )
+
+
+def no_recipe(op: Op, mask: int) -> Any:
+    """What stands in for a vjp: derived from the jvp, or an error when it is asked for."""
+    if op.no_derivative or op.ahead(mask) is None:
+        return NoDerivative()
+    return DERIVED["vjp"](mask)
+
+
+DERIVED: dict[str, Any] = {}  # autodiff/derived.py: a vjp from a jvp, and the reverse
+
+
+class NoDerivative:
+    """Keeps nothing, and says why there is no derivative if one is asked for."""
+
+    def keep(self, values: Any) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def pull(self, op: Op, g: Any, kept: Any, count: int) -> Any:
+        """Refuse."""
+        raise no_derivative(op)
+
+    push = pull
+
+
+def no_derivative(op: Op) -> Exception:
+    """The error for an op that has no derivative."""
+    if op.no_derivative:
+        return DerivativeError(
+            f"{op.name} has no derivative: {op.no_derivative}",
+            hint=f"rg.stop_gradient({op.name}(...)) to say it is meant as a constant",
+        )
+    return OpError(f"{type(op).__name__} has neither vjp nor jvp; write one, or no_derivative")

@@ -1,0 +1,340 @@
+"""Op and its families: an op is a value, all of its rules stand in one block.
+
+    @op
+    class Softplus(Elementwise):
+        '''log(1 + exp(x)), without overflow.'''
+
+        def forward(self, x):      # NumPy: the eager path, and the oracle for `lower`
+            return np.logaddexp(x, 0)
+
+        def slope(self, x):        # dy/dx, written once: jvp and vjp both follow from it
+            return sigmoid(x)
+
+        def lower(self, k, x):     # the kernel, against core.kernel.Kernel
+            return k.maximum(x, 0) + k.log1p(k.exp(-k.abs(x)))
+
+Families, by how their derivative is written: `Elementwise` (slope), `Linear` (transpose),
+`Multilinear` (transpose_<input>), `Composite` (expand), and plain `Op` (jvp and vjp).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from retrograd.core import dtype as dt
+from retrograd.core import rules
+from retrograd.core.errors import DtypeError, OpError
+from retrograd.core.spec import Spec, broadcast_shapes, spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from retrograd.core.rules import Recipe, Rule
+
+REGISTRY: dict[str, type[Op]] = {}
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+rules.SPEC_OF.update(
+    {
+        np.ndarray: spec_of,
+        bool: lambda v: Spec((), dt.bool),
+        int: lambda v: Spec((), dt.int64),
+        float: lambda v: Spec((), dt.float32),
+        complex: lambda v: Spec((), dt.complex64),
+    }
+)
+_TAKES: dict[str, tuple[np.dtype, ...]] = {
+    "any": dt.ALL,
+    "numeric": (*dt.INTEGERS, *dt.FLOATS, *dt.COMPLEX),
+    "real": (dt.bool, *dt.INTEGERS, *dt.FLOATS),
+    "integral": (dt.bool, *dt.INTEGERS),
+    "inexact": (*dt.FLOATS, *dt.COMPLEX),
+    "floating": dt.FLOATS,
+    "bool": (dt.bool,),
+}
+
+
+class Op:
+    """An operation on tensors. Fields are static options; tensors are arguments."""
+
+    name: ClassVar[str]  # snake case of the class name; errors and graphs use it
+    inputs: ClassVar[tuple[str, ...]]  # the parameters of forward
+    outputs: ClassVar[tuple[str, ...]] = ("out",)
+    fixed: ClassVar[tuple[str, ...]] = ()  # inputs that are never differentiated
+    variadic: ClassVar[bool] = False  # forward(self, *xs)
+    uniform: ClassVar[bool] = False  # the inputs that are not fixed meet in one dtype
+    takes: ClassVar[str] = "any"  # which dtypes; integers become floats where they must
+    no_derivative: ClassVar[str] = ""  # the reason, where there is none
+    effect: ClassVar[str] = ""  # "ordered": never merged, removed, duplicated or replayed
+    host: ClassVar[str] = ""  # why a compiled program calls NumPy for it
+    saves: ClassVar[bool] = False  # `save` gives (outputs, residuals) in place of keeps
+    rule: ClassVar[dict[str, Rule]] = {}
+    apply: ClassVar[Callable[..., Any]]  # the seam; interpret.py puts it here
+
+    def shape(self, *specs: Spec) -> Any:
+        """Spec in, spec out; refuses bad operands by name."""
+        raise OpError(f"{type(self).__name__} has no shape rule; write shape(self, ...)")
+
+    def forward(self, *arrays: Any) -> Any:
+        """NumPy in, NumPy out."""
+        raise OpError(f"{type(self).__name__} has no forward; write forward(self, ...)")
+
+    def workspace(self, *specs: Spec) -> int:
+        """Bytes that forward needs beyond its result."""
+        return 0
+
+    @staticmethod
+    def samples(rng: Any) -> Iterator[tuple[Any, ...]]:
+        """Valid inputs (op, *arrays): tests, docs and benchmarks draw on them."""
+        return iter(())
+
+    @staticmethod
+    def refuses(rng: Any) -> Iterator[tuple[Any, ...]]:
+        """Bad inputs (op, *arrays, sentence): what is refused, and in which words."""
+        return iter(())
+
+    # -- what the engine asks of every op ---------------------------------------------
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Class and fields, with types and signs told apart: 1, 1.0, True; 0.0, -0.0."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return (type(self), *(_exact(getattr(self, f.name)) for f in fields))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal class and fields."""
+        return self is other or (isinstance(other, Op) and self.identity == other.identity)
+
+    def __hash__(self) -> int:
+        """Of class and fields."""
+        return hash(self.identity)
+
+    @classmethod
+    def moving(cls, count: int) -> tuple[int, ...]:
+        """Positions of the inputs that may be differentiated, of `count` inputs."""
+        if cls.variadic:
+            return tuple(range(count))
+        return tuple(i for i, name in enumerate(cls.inputs) if name not in cls.fixed)
+
+    def cotangents(self, rule: Rule, g: Any) -> Sequence[Any]:
+        """The cotangents that a rule's leading names ask for."""
+        if len(self.outputs) == 1:
+            return (g,)
+        if rule.lead == ("g",):
+            return (g[0],)
+        return [g[self.outputs.index(name[2:])] for name in rule.lead]
+
+    def optional(self, rule: Rule) -> set[int]:
+        """Positions of the outputs whose missing cotangent a rule takes as None."""
+        names = [n for n, may in zip(rule.lead, rule.optional, strict=True) if may]
+        return {self.outputs.index(n[2:]) if n != "g" else 0 for n in names}
+
+    @staticmethod
+    def zeros(spec: Any) -> Any:
+        """A zero tangent for `spec`."""
+        return FUNCTIONS["zeros"](spec.shape, dtype=spec.dtype)
+
+    def coerce(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Arguments as tensors; of one dtype that the op takes, where it is uniform."""
+        lift = FUNCTIONS["lift"]
+        if not self.uniform:
+            return [lift(a) for a in args]
+        moving = self.moving(len(args))
+        args = [a if type(a) in dt._PYTHON and i in moving else lift(a) for i, a in enumerate(args)]
+        common = self._common([args[i] for i in moving])
+        return [_cast(self.name, a, common) if i in moving else a for i, a in enumerate(args)]
+
+    def _common(self, args: Sequence[Any]) -> np.dtype:
+        dtypes = [a.dtype for a in args if type(a) not in dt._PYTHON]
+        common = dt.promote(self.name, *dtypes) if dtypes else None
+        for a in args:
+            if type(a) in dt._PYTHON:
+                common = dt.of_number(a, common)
+        assert common is not None
+        if self.takes in ("inexact", "floating") and not dt.is_inexact(common):
+            return dt.float32
+        if common not in _TAKES[self.takes]:
+            raise DtypeError(
+                f"{self.name}: got {common}; it takes {self.takes} dtypes: "
+                f"{', '.join(map(str, _TAKES[self.takes]))}"
+            )
+        return common
+
+    # -- recipes, made once for each class and choice of inputs ------------------------
+
+    @classmethod
+    def reverse(cls, mask: int) -> Any:
+        """How to pull cotangents back to the inputs in `mask`, or None if only a jvp is known."""
+        key = ("reverse", mask)
+        if key not in cls._recipes:  # type: ignore[attr-defined]
+            cls._recipes[key] = cls._reverse(mask)  # type: ignore[attr-defined]
+        return cls._recipes[key]  # type: ignore[attr-defined]
+
+    @classmethod
+    def ahead(cls, mask: int) -> Any:
+        """How to push tangents of the inputs in `mask` forward, or None if only a vjp is known."""
+        key = ("ahead", mask)
+        if key not in cls._recipes:  # type: ignore[attr-defined]
+            cls._recipes[key] = cls._ahead(mask)  # type: ignore[attr-defined]
+        return cls._recipes[key]  # type: ignore[attr-defined]
+
+    @classmethod
+    def _reverse(cls, mask: int) -> Recipe | None:
+        for name in ("vjp", "transpose"):
+            if name in cls.rule:
+                chosen = tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+                return rules.PullRecipe([(chosen, cls.rule[name])])
+            parts = [(i, cls.rule.get(f"{name}_{n}")) for i, n in enumerate(cls.inputs)]
+            if any(r for _, r in parts):
+                return rules.PullRecipe([(i, r) for i, r in parts if r and mask >> i & 1])
+        return None
+
+    @classmethod
+    def _ahead(cls, mask: int) -> Recipe | None:
+        return rules.JvpRecipe([(None, cls.rule["jvp"])]) if "jvp" in cls.rule else None
+
+
+class Elementwise(Op):
+    """Element by element with broadcasting: `slope`, or `slope_<input>` for several inputs.
+
+    A slope may be the plain integer 1, -1 or 0. The engine sums over broadcast axes.
+    """
+
+    uniform: ClassVar[bool] = True
+    takes: ClassVar[str] = "numeric"
+
+    def shape(self, *specs: Spec) -> Spec:
+        """Broadcasting; the result has the dtype of the inputs that are not fixed."""
+        shapes = {n: s.shape for n, s in zip(self.inputs, specs, strict=True)}
+        return specs[self.moving(len(specs))[0]].with_shape(broadcast_shapes(self.name, **shapes))
+
+    @classmethod
+    def _slopes(cls, mask: int) -> rules.SlopeRecipe | None:
+        names = ["slope"] if "slope" in cls.rule else [f"slope_{n}" for n in cls.inputs]
+        parts = [(i, cls.rule.get(n)) for i, n in enumerate(names)]
+        if not any(r for _, r in parts):
+            return None
+        return rules.SlopeRecipe([(i, r) for i, r in parts if r and mask >> i & 1])
+
+    @classmethod
+    def _reverse(cls, mask: int) -> Recipe | None:
+        return cls._slopes(mask) or super()._reverse(mask)
+
+    @classmethod
+    def _ahead(cls, mask: int) -> Recipe | None:
+        return cls._slopes(mask) or super()._ahead(mask)
+
+    def batch(self, size: int, args: Sequence[Any], mapped: Sequence[bool]) -> Any:
+        """Put the mapped axis before the longest shape, then broadcast as always."""
+        return self.apply(self, *aligned(size, args, mapped))
+
+
+class Linear(Op):
+    """Linear in its inputs together: `transpose` is written, the jvp is the op itself."""
+
+    @classmethod
+    def _ahead(cls, mask: int) -> Recipe | None:
+        if cls.variadic:
+            keeps = [rules.Keep(cls.inputs[0], 0, spec=True)]
+        else:
+            keeps = [rules.Keep(n, i, n not in cls.fixed) for i, n in enumerate(cls.inputs)]
+        return rules.LinearPush([(None, rules.Rule(cls.forward, (), (), tuple(keeps)))])
+
+
+class Multilinear(Op):
+    """Linear in each input apart: `transpose_<input>` is written, the jvp follows."""
+
+    uniform: ClassVar[bool] = True
+    takes: ClassVar[str] = "numeric"
+
+    @classmethod
+    def _ahead(cls, mask: int) -> Recipe | None:
+        lone = mask & (mask - 1) == 0
+        keeps = [
+            rules.Keep(n, i, spec=lone and bool(mask >> i & 1)) for i, n in enumerate(cls.inputs)
+        ]
+        return rules.MultilinearPush([(None, rules.Rule(cls.forward, (), (), tuple(keeps)))])
+
+
+class Composite(Op):
+    """A composition of other ops under one name: `expand` is written, all else follows."""
+
+    def expand(self, *args: Any) -> Any:
+        """The result, in ops."""
+        raise OpError(f"{type(self).__name__} has no expand; write expand(self, ...)")
+
+
+def op(cls: type) -> Any:
+    """Register an op class: freeze it, read its rules, make it the only one of its name."""
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    known = REGISTRY.get(cls.__name__)
+    if known is not None and known.__module__ != cls.__module__:
+        raise OpError(
+            f"{cls.__name__} is the name of an op of {known.__module__}; "
+            f"op names are unique, choose another"
+        )
+    prepare(cls)
+    REGISTRY[cls.__name__] = cls
+    return cls
+
+
+def prepare(cls: Any) -> Any:
+    """Read the signatures of an op class, once; the part of `op` that does not register."""
+    cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+    source = cls.expand if issubclass(cls, Composite) else cls.forward
+    parameters = list(inspect.signature(source).parameters.values())[1:]
+    cls.inputs = tuple(p.name for p in parameters)
+    cls.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    names = ["jvp", "vjp", "slope", "transpose"]
+    names += [f"{r}_{n}" for r in ("vjp", "slope", "transpose") for n in cls.inputs]
+    found = {name: rules.read_rule(cls, name) for name in names}
+    cls.rule = {name: rule for name, rule in found.items() if rule is not None}
+    cls._recipes = {}
+    return cls
+
+
+def aligned(size: int, args: Sequence[Any], mapped: Sequence[bool]) -> list[Any]:
+    """Mapped operands with their mapped axis before the longest shape, so that all broadcast."""
+    ndim = max(a.ndim - m for a, m in zip(args, mapped, strict=True))
+    reshape = FUNCTIONS["reshape"]
+    return [
+        reshape(a, (size, *(1,) * (ndim + 1 - a.ndim), *a.shape[1:])) if m else a
+        for a, m in zip(args, mapped, strict=True)
+    ]
+
+
+def front(size: int, args: Sequence[Any], mapped: Sequence[bool]) -> list[Any]:
+    """All operands with the mapped axis in front; those that are not mapped are repeated."""
+    repeat = FUNCTIONS["broadcast_to"]
+    return [
+        a if m else repeat(a, (size, *a.shape)) for a, m in zip(args, mapped, strict=True)
+    ]
+
+
+def function(f: Any) -> Any:
+    """Publish a function under its own name, for operators, methods and NumPy's protocols."""
+    FUNCTIONS[f.__name__] = f
+    return f
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_exact(v) for v in value)
+    if isinstance(value, float):
+        return ("float", value.hex())
+    if isinstance(value, complex):
+        return ("complex", value.real.hex(), value.imag.hex())
+    return (type(value).__name__, value) if isinstance(value, int) else value
+
+
+def _cast(who: str, a: Any, dtype: np.dtype) -> Any:
+    if type(a) in dt._PYTHON:
+        try:
+            return FUNCTIONS["lift"](np.asarray(a, dtype))
+        except OverflowError as error:
+            raise DtypeError(f"{who}: {a} does not fit in {dtype}") from error
+    return a if a.dtype == dtype else FUNCTIONS["astype"](a, dtype)

@@ -1,0 +1,125 @@
+"""Values that can be dropped and computed again: what checkpoint is made of.
+
+While a Region is open, every op that really computes leaves a Cell: the op, its input
+cells, and the index of the output. A tape that keeps a value made inside the region keeps
+the cell, not the bytes. When the value is asked for again, the missing ancestors are
+replayed in program order: the same ops on the same arrays, so the same bits. Values that
+come from outside the region are held as arrays: they are the inputs that a checkpoint keeps.
+
+Nodes of the tape are untouched by any of this, and so is the order in which gradients are
+summed. Ops with an ordered effect leave no cell: their results are held, never replayed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+region_now: ContextVar[Region | None] = ContextVar("region", default=None)
+compute: Callable[..., Any]  # run an op on arrays; interpret.py puts it here
+
+
+class Region:
+    """A stretch of the program whose values are not kept. Regions nest."""
+
+    __slots__ = ("loaded", "outer")
+
+    def __init__(self, outer: Region | None) -> None:
+        self.outer = outer
+        self.loaded: list[Step] = []
+
+    def encloses(self, other: Region | None) -> bool:
+        """Whether `other` is this region or inside it."""
+        while other is not None:
+            if other is self:
+                return True
+            other = other.outer
+        return False
+
+    def clear(self) -> None:
+        """Drop what was replayed."""
+        for step in self.loaded:
+            step.values = None
+        self.loaded.clear()
+
+
+class Step:
+    """One op inside a region, with what is needed to run it again."""
+
+    __slots__ = ("inputs", "op", "region", "serial", "values", "weak")
+    _count = 0
+
+    def __init__(self, op: Any, inputs: list[Any], region: Region, values: list[Any]) -> None:
+        Step._count += 1
+        self.serial = Step._count
+        self.op = op
+        self.inputs = inputs  # Cells, or arrays from outside the region
+        self.region = region
+        self.values: list[Any] | None = None
+        self.weak = [weakref.ref(v) for v in values]  # free while somebody else holds them
+
+    def alive(self, index: int) -> Any:
+        """The value if it still exists somewhere, else None."""
+        return self.values[index] if self.values is not None else self.weak[index]()
+
+    def run(self) -> None:
+        """Compute the values again; the inputs are there."""
+        arrays = [i.array if type(i) is Cell else i for i in self.inputs]
+        out = compute(self.op, arrays)
+        self.values = list(out) if isinstance(out, tuple) else [out]
+        self.weak = [weakref.ref(v) for v in self.values]
+        self.region.loaded.append(self)
+
+
+class Cell:
+    """A value made inside a region: one output of a step."""
+
+    __slots__ = ("index", "step")
+
+    def __init__(self, step: Step, index: int) -> None:
+        self.step = step
+        self.index = index
+
+    @property
+    def array(self) -> np.ndarray:
+        """The value, replayed if it was dropped."""
+        found = self.step.alive(self.index)
+        return self._replay() if found is None else found
+
+    def _replay(self) -> Any:
+        todo, seen = [self.step], {self.step}
+        for step in todo:  # grows while it is walked: missing ancestors, without recursion
+            for cell in step.inputs:
+                if type(cell) is Cell and cell.step not in seen:
+                    if cell.step.alive(cell.index) is None:
+                        seen.add(cell.step)
+                        todo.append(cell.step)
+        todo.sort(key=lambda s: s.serial)
+        for step in todo:
+            step.run()
+        assert self.step.values is not None
+        value = self.step.values[self.index]
+        for step in todo:  # a nested region's values are not kept on the way to ours
+            if not step.region.encloses(self.step.region):
+                step.values = None
+        return value
+
+
+def enter(op: Any, inputs: list[Any], values: list[Any], region: Region) -> list[Cell]:
+    """Cells for the outputs of an op that just ran on `inputs` (tensors) in `region`."""
+    held = [_hold(t, region) for t in inputs]
+    step = Step(op, held, region, values)
+    return [Cell(step, i) for i in range(len(values))]
+
+
+def _hold(tensor: Any, region: Region) -> Any:
+    cell = tensor._cell
+    if cell is not None and cell.step.region.encloses(region):
+        return cell
+    return tensor._data if tensor._data is not None else cell.array

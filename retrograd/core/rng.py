@@ -1,0 +1,384 @@
+"""Keyed, counter-based, splittable random numbers, the same to the bit on every machine.
+
+Element i of a draw is a function of (key, i) alone, made of integer operations, + - * / sqrt
+and comparisons: no libm and no fma, whose last bits differ between machines and compilers.
+
+The generator is Threefry-2x32-20 (Salmon et al., SC 2011): under one key a bijection of 64-bit
+counters to 64-bit blocks. A counter's top four bits name its domain (draw, split, fold, try),
+so no two uses of a key share a counter: the blocks it draws, the keys split off or folded in
+and the keys of its rejection attempts are 64-bit values that never coincide. Distinct seeds
+are distinct keys. A key is for one draw: two draws from one key share their words.
+
+A 32-bit element i is word i & 1 of block i >> 1; a 64-bit one is block i. A rejection sampler
+takes attempt k of element i from block i (float64: 2i and 2i + 1) of the key at k in the try
+domain. Real draws start at u = (word + 1/2) / 2**bits; its complement and its distance from
+1/2 are taken in the integers, so that no tail is coarse.
+"""
+
+import math
+
+import numpy as np
+
+from retrograd.core.errors import ArgumentError
+from retrograd.core.rng_gamma import (
+    exp,
+    layout,
+    log,
+    log1p_rest,
+    log_poisson,
+    minus_log,
+    quantile,
+)
+
+_DRAW, _SPLIT, _FOLD, _TRY = 0, 1, 2, 3  # counter domains
+_COUNTERS = 2**60  # in a domain
+_CHUNK = 1 << 14  # elements worked on at once: a dozen such arrays stay in the caches
+_ATTEMPTS = 128  # every sampler accepts with chance > 0.45: this bound is met once in 1e33
+_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+
+
+def _integer(who, value, low, high):
+    """An int in [low, high), or a refusal that begins with who."""
+    right = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (right and low <= value < high):
+        said = f"must be an integer in [{low}, {high}), got {value!r}"
+        raise ArgumentError(f"random.{who} {said}")
+    return int(value)
+
+
+def _parameter(who, value, shape, dtype, *, good):
+    """The value for each element of shape, flat, refused where good(value) is false."""
+    flat = np.broadcast_to(np.asarray(value, dtype), _extent(shape)).reshape(-1)
+    if not np.all(good(flat)):
+        raise ArgumentError(f"random.{who}, got {flat[~good(flat)][0]}")
+    return flat
+
+
+def _extent(shape):
+    """The shape as a tuple: an integer is the length of a vector."""
+    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+
+
+# ---- the generator, in 32-bit integers ----
+
+
+def threefry2x32(key, count0, count1) -> tuple[np.ndarray, np.ndarray]:
+    """The two words of Threefry-2x32-20 under key at each counter (count0, count1)."""
+    key = np.asarray(key)
+    if key.dtype != np.uint32 or key.shape != (2,):
+        got = f"{key.dtype} of shape {key.shape}"
+        raise ArgumentError(f"random: a key is uint32 of shape (2,), as key(0) is; got {got}")
+    k0, k1 = int(key[0]), int(key[1])
+    schedule = k0, k1, k0 ^ k1 ^ 0x1BD11BDA
+    count0, count1 = np.broadcast_arrays(np.asarray(count0, "u4"), np.asarray(count1, "u4"))
+    x0 = count0.reshape(-1) + np.uint32(k0)  # flat: NumPy warns when a scalar wraps around
+    x1 = count1.reshape(-1) + np.uint32(k1)
+    spare = np.empty_like(x1)
+    for group in range(5):
+        for turn in _ROTATIONS[group & 1]:
+            x0 += x1
+            np.right_shift(x1, np.uint32(32 - turn), out=spare)
+            x1 <<= np.uint32(turn)
+            x1 |= spare
+            x1 ^= x0
+        x0 += np.uint32(schedule[(group + 1) % 3])
+        x1 += np.uint32((schedule[(group + 2) % 3] + group + 1) & 0xFFFFFFFF)
+    return x0.reshape(count0.shape), x1.reshape(count0.shape)
+
+
+def _blocks(key, domain, index):
+    """The two words of each block of key's domain at the int64 index."""
+    high = (index >> 32).astype(np.uint32) | np.uint32(domain << 28)
+    return threefry2x32(key, index.astype(np.uint32), high)
+
+
+def _words(key, first, count):
+    """Words first to first + count of the draw of key."""
+    blocks = _blocks(key, _DRAW, np.arange(first >> 1, (first + count + 1) >> 1))
+    return np.stack(blocks, axis=-1).reshape(-1)[first & 1 :][:count]
+
+
+def _variates(key, first, count, dtype):
+    """The words of elements first to first + count: (word,) for float32, else a block."""
+    if dtype == np.float32:
+        return (_words(key, first, count),)
+    return _blocks(key, _DRAW, np.arange(first, first + count))
+
+
+def _pairs(key, index, dtype):
+    """The words of two variates for each element of index."""
+    if dtype == np.float32:
+        x0, x1 = _blocks(key, _DRAW, index)
+        return (x0,), (x1,)
+    return _blocks(key, _DRAW, 2 * index), _blocks(key, _DRAW, 2 * index + 1)
+
+
+def _fill(shape, dtype, draw):
+    """An array of shape whose flat elements are draw(first, count), in chunks."""
+    shape = _extent(shape)
+    out = np.empty(math.prod(shape), dtype)
+    for first in range(0, out.size, _CHUNK):
+        part = out[first : first + _CHUNK]
+        part[...] = draw(first, part.size)
+    return out.reshape(shape)
+
+
+def _subkey(key, domain, index):
+    """The key that key's domain holds at index."""
+    return np.concatenate(_blocks(key, domain, np.array([index])))
+
+
+def _reject(key, out, left, attempt):
+    """Replace out[left] by the first values that attempt(key of the try, elements) accepts."""
+    for k in range(_ATTEMPTS):
+        if not left.size:
+            break
+        trial, rest = _subkey(key, _TRY, k), []
+        for first in range(0, left.size, _CHUNK):
+            part = left[first : first + _CHUNK]
+            with np.errstate(over="ignore", invalid="ignore"):  # in ways that are not taken
+                value, good = attempt(trial, part)
+            out[part[good]] = value[good]
+            rest.append(part[~good])
+        left = np.concatenate(rest)
+    return out
+
+
+# ---- keys and integers ----
+
+
+def key(seed) -> np.ndarray:
+    """The key of a seed in [0, 2**64)."""
+    seed = _integer("key: seed", seed, 0, 2**64)
+    return np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
+
+
+def split(key, n) -> np.ndarray:
+    """The keys uint32[n, 2], distinct from each other and from every other use of key."""
+    index = np.arange(_integer("split: n", n, 0, _COUNTERS))
+    return np.stack(_blocks(key, _SPLIT, index), axis=-1)
+
+
+def fold_in(key, data) -> np.ndarray:
+    """The key of (key, data), for an integer data in [0, 2**60)."""
+    return _subkey(key, _FOLD, _integer("fold_in: data", data, 0, _COUNTERS))
+
+
+def bits(key, shape) -> np.ndarray:
+    """Uniform uint32 words; a shorter draw is the beginning of a longer one."""
+    return _fill(shape, np.uint32, lambda first, count: _words(key, first, count))
+
+
+def _high_product(x, y):
+    """The high 64 bits of the 128-bit product of uint64 arrays."""
+    low, by = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x0, x1, y0, y1 = x & low, x >> by, y & low, y >> by
+    middle = x1 * y0 + ((x0 * y0) >> by)
+    return x1 * y1 + (middle >> by) + (((middle & low) + x0 * y1) >> by)
+
+
+def randint(key, shape, low, high) -> np.ndarray:
+    """Uniform int64 in [low, high); no value's chance is off by a relative 2**-64 or more."""
+    low = _integer("randint: low", low, -(2**63), 2**63)
+    high = _integer("randint: high", high, low + 1, min(low + 2**64, 2**63 + 1))
+    span, base = np.full(1, high - low, np.uint64), np.uint64(low % 2**64)
+
+    def draw(first, count):
+        """Elements floor(x * span / 2**128) of 128-bit x: such products need uint64."""
+        words = _pairs(key, np.arange(first, first + count), np.float64)
+        major, minor = ((x0.astype(np.uint64) << np.uint64(32)) | x1 for x0, x1 in words)
+        carry = major * span + _high_product(minor, span) < major * span
+        return (_high_product(major, span) + carry + base).view(np.int64)
+
+    return _fill(shape, np.int64, draw)
+
+
+def permutation(key, n) -> np.ndarray:
+    """A uniform order of range(n): the indices sorted by their blocks, int64."""
+    index = np.arange(_integer("permutation: n", n, 0, _COUNTERS))
+    high, low = _blocks(key, _DRAW, index)
+    # the blocks of one key are all different, so every way of sorting gives this order
+    return np.argsort((high.astype(np.uint64) << np.uint64(32)) | low)
+
+
+# ---- floats: (word,) makes a float32, (high, low) a float64 ----
+
+
+def _unit(words):
+    """The u = (word + 1/2) / 2**bits of the words, rounded once."""
+    if len(words) == 1:
+        high, low, dtype, base = words[0] >> 16, words[0] & 0xFFFF, np.float32, 2.0**16
+    else:
+        high, low, dtype, base = *words, np.float64, 2.0**32
+    return (high.astype(dtype) * base + (low.astype(dtype) + 0.5)) * base**-2
+
+
+def _fraction(words):
+    """The leading 24 or 53 bits of the words as a float in [0, 1)."""
+    if len(words) == 1:
+        return (words[0] >> 8).astype(np.float32) * 2.0**-24
+    return ((words[0] >> 5) * 2.0**26 + (words[1] >> 6)) * 2.0**-53
+
+
+def _minus_log(words):
+    """The -log(u) of the words, as precise where u is near 1 as where it is near 0."""
+    return minus_log(_unit(words), _unit([~w for w in words]))
+
+
+def _quantile(words):
+    """The normal quantile of u, odd about u = 1/2."""
+    upper = words[0] >> 31
+    tail = [w ^ (0 - upper) for w in words]
+    to_half = [tail[0] ^ 0x7FFFFFFF, *(~w for w in tail[1:])]
+    x = quantile(_unit(to_half), _unit(tail))
+    return x * (upper.astype(x.dtype) * 2 - 1)  # a select at random is slower in NumPy
+
+
+def _floats(who, key, shape, dtype, of):
+    """An array of shape whose elements are of(their words)."""
+    layout(f"random.{who}", dtype)
+    return _fill(shape, dtype, lambda first, n: of(_variates(key, first, n, np.dtype(dtype))))
+
+
+def uniform(key, shape, dtype) -> np.ndarray:
+    """Uniform floats in [0, 1): multiples of 2**-24 in float32, of 2**-53 in float64."""
+    return _floats("uniform", key, shape, dtype, _fraction)
+
+
+def normal(key, shape, dtype) -> np.ndarray:
+    """Standard normal floats, by the quantile; |x| <= 6.3 in float32, 9.2 in float64."""
+    return _floats("normal", key, shape, dtype, _quantile)
+
+
+def exponential(key, shape, dtype) -> np.ndarray:
+    """Floats > 0 of the exponential distribution: -log(u) of a u in the open (0, 1)."""
+    return _floats("exponential", key, shape, dtype, _minus_log)
+
+
+def gumbel(key, shape, dtype) -> np.ndarray:
+    """Floats -log(-log(u)) of the Gumbel distribution."""
+    return _floats("gumbel", key, shape, dtype, lambda w: 0 - log(_minus_log(w)))
+
+
+def bernoulli(key, p, shape) -> np.ndarray:
+    """True with probability p, to 2**-53: a uniform float64 is below p."""
+    who = "bernoulli: p must be in [0, 1]"
+    p = _parameter(who, p, shape, np.float64, good=lambda p: (p >= 0) & (p <= 1))
+
+    def draw(first, count):
+        """Elements first to first + count."""
+        return _fraction(_variates(key, first, count, np.float64)) < p[first : first + count]
+
+    return _fill(shape, np.bool_, draw)
+
+
+# ---- rejection samplers ----
+
+
+def _truncated(words, low, end):
+    """A try for a normal x in [low, end], |low| <= end: x and the log of its chance."""
+    u, rate, width = _unit(words), (low + np.sqrt(low * low + 4)) * 0.5, end - low
+    mean, side = 1 / rate, low >= 0
+    # A tail is met by an exponential of the rate that rejects least (Robert 1995), cut off at
+    # width; a narrow interval by a uniform; a wide one around 0 by the normal itself.
+    far = np.maximum(log(u + (1 - u) * exp(-rate * width)) * -mean, 0)
+    top = np.minimum(width, mean) - mean
+    far_chance = (top * top - (far - mean) * (far - mean)) * 0.5
+    flat = u * width
+    flat_chance = np.where(side, -flat * (low + flat * 0.5), (low + flat) * (low + flat) * -0.5)
+    free = _quantile(words)
+    free_chance = np.where((free >= low) & (free <= end), 0, -np.inf).astype(u.dtype)
+    wide = width > np.where(side, mean, 2.5)
+    x = np.where(wide, np.where(side, low + far, free), low + flat)
+    return x, np.where(wide, np.where(side, far_chance, free_chance), flat_chance)
+
+
+def truncated_normal(key, lower, upper, shape, dtype) -> np.ndarray:
+    """Standard normal floats in [lower, upper], at any distance from 0, by rejection."""
+    # Not by the quantile: the chance of [8, 9] is 6e-16, and that of [40, 41] no float at all.
+    layout("random.truncated_normal", dtype)
+    said = "truncated_normal: upper must be above lower"
+    lower = _parameter(said, lower, shape, dtype, good=lambda x: x < np.inf)
+    upper = _parameter(said, upper, shape, dtype, good=lambda x: x > lower)
+    flip = np.abs(lower) > np.abs(upper)
+    near, end = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
+
+    def attempt(trial, i):
+        """Mirrored, so that the end nearer to 0 is the lower one."""
+        one, other = _pairs(trial, i, dtype)
+        x, chance = _truncated(one, near[i], end[i])
+        x = np.clip(np.where(flip[i], -x, x), lower[i], upper[i])
+        return x, _minus_log(other) + chance >= 0
+
+    out = np.clip(np.zeros_like(lower), lower, upper)
+    return _reject(key, out, np.arange(out.size), attempt).reshape(_extent(shape))
+
+
+def gamma(key, a, shape, dtype, *, log_space=False) -> np.ndarray:
+    """Floats of the gamma distribution with shape a > 0 and scale 1, or their logarithms."""
+    layout("random.gamma", dtype)
+    who = "gamma: a must be finite and > 0"
+    a = _parameter(who, a, shape, dtype, good=lambda a: (a > 0) & (a < np.inf))
+    d = np.where(a < 1, a + 1, a) - 1 / 3  # below 1, the draw for a + 1 times u**(1 / a)
+    key_below = _subkey(key, _TRY, _ATTEMPTS)
+
+    def attempt(trial, i):
+        """Marsaglia and Tsang (2000), the log of the chance without large terms."""
+        one, other = _pairs(trial, i, dtype)
+        y = _quantile(one) / np.sqrt(9 * d[i])
+        chance = d[i] * (3 * log1p_rest(y) - y * y * y)
+        return d[i] * (1 + y) * (1 + y) * (1 + y), (y > -1) & (_minus_log(other) + chance > 0)
+
+    out = _reject(key, d.copy(), np.arange(d.size), attempt)
+
+    def finish(first, count):
+        """The power of u, in logarithms: it may be too small for a float."""
+        index = np.arange(first, first + count)
+        power = _minus_log(_pairs(key_below, index, dtype)[0]) / np.minimum(a[index], 1)
+        logs = log(out[index]) - np.where(a[index] < 1, power, 0)
+        return logs if log_space else np.where(a[index] < 1, exp(logs), out[index])
+
+    if not log_space and np.all(a >= 1):
+        return out.reshape(_extent(shape))
+    with np.errstate(over="ignore"):
+        return _fill(shape, dtype, finish)
+
+
+def _poisson_few(u, lam):
+    """The least k whose distribution function reaches u, for small lam."""
+    mass = exp(-lam)
+    total, k = mass, np.zeros_like(u)
+    for n in range(1, 100):
+        more = (u > total) & (mass > 2.0**-64)  # rounding may hold the total below u for ever
+        if not more.any():
+            break
+        k += more
+        mass = mass * lam / n
+        total = total + mass
+    return k
+
+
+def poisson(key, lam, shape) -> np.ndarray:
+    """Poisson int64 counts of mean lam in [0, 1e9], computed in float64."""
+    who = "poisson: lam must be in [0, 1e9]"
+    lam = _parameter(who, lam, shape, np.float64, good=lambda x: (x >= 0) & (x <= 1e9))
+
+    def attempt(trial, i):
+        """Transformed rejection with squeeze: Hörmann (1993), PTRS, for lam >= 10."""
+        one, other = _pairs(trial, i, np.float64)
+        b = 0.931 + 2.53 * np.sqrt(lam[i])
+        a = -0.059 + 0.02483 * b
+        u, v = _unit(one) - 0.5, _unit(other)
+        edge = np.maximum(0.5 - np.abs(u), 2.0**-64)
+        k = np.floor((2 * a / edge + b) * u + lam[i] + 0.43)
+        chance = log_poisson(np.maximum(k, 0), lam[i])
+        slow = log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (edge * edge) + b)) <= chance
+        quick = (edge >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
+        return k, (k >= 0) & (quick | slow)
+
+    out, few = np.floor(lam), np.flatnonzero(lam < 10)
+    for first in range(0, few.size, _CHUNK):
+        part = few[first : first + _CHUNK]
+        out[part] = _poisson_few(_unit(_blocks(key, _DRAW, part)), lam[part])
+    out = _reject(key, out, np.flatnonzero(lam >= 10), attempt)
+    return out.astype(np.int64).reshape(_extent(shape))
