@@ -188,7 +188,8 @@ def linearize(f: Callable[..., Any], *primals: Any) -> Any:
         shape[:] = [found]
         return out
 
-    outs, roots, tape = recorded(flat, xs, LinearTape)
+    tape = LinearTape(below())
+    outs, roots = recorded(flat, xs, tape)
     boxes = [tape.own(FUNCTIONS["lift"](o)) for o in outs]
 
     def push(*tangents: Any) -> Any:

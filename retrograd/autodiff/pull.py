@@ -121,11 +121,9 @@ class Pass:
             return _residuals(node, raw=self.raw)
         if self.raw:
             return tuple(_map(_array, k) for k in node.kept)
-        keeps = getattr(node.recipe, "keeps", ())
-        return tuple(
-            _map(lambda v, k=k: _tensor(v, node, k.index), v) if not k.spec else v
-            for k, v in zip(keeps, node.kept, strict=True)
-        )
+        keeps = node.recipe.keeps
+        indices = range(len(node.kept)) if keeps is None else [k.index for k in keeps]
+        return tuple(_tensors(v, node, i) for i, v in zip(indices, node.kept, strict=True))
 
     def _give(self, node: Node, g: Any) -> None:
         old = self.grads.get(node)
@@ -273,21 +271,25 @@ def _array(value: Any) -> Any:
     return value.array if isinstance(value, (Tensor, Deferred)) else value
 
 
-def _tensor(value: Any, node: Node, index: int) -> Any:
-    """A kept array as the tensor that it was, on its old place on the tape."""
-    if isinstance(value, Tensor) or not isinstance(value, (np.ndarray, Deferred)):
-        return value
+def _tensors(value: Any, node: Node, index: int) -> Any:
+    """A kept value as the tensor that it was, on its old place on the tape."""
     op = node.op
     assert op is not None
-    if op.variadic and index == 0:
-        return Tensor(_array(value))  # variadic ops keep specs of their inputs, not values
+    if type(value) is tuple:  # the inputs of a variadic op
+        return tuple(_placed(v, p) for v, p in zip(value, node.parents, strict=True))
     inputs = 1 if op.variadic else len(op.inputs)
     if index < inputs:
-        return Tensor(_array(value), node.parents[index])
+        return _placed(value, node.parents[index])
     if type(node) is Joint:
         pick = node.picks[index - inputs]
-        return Tensor(_array(value), pick() if pick is not None else None)
-    return Tensor(_array(value), node)
+        return _placed(value, pick and pick())
+    return _placed(value, node)
+
+
+def _placed(value: Any, node: Node | None) -> Any:
+    if isinstance(value, (np.ndarray, Deferred)):
+        return Tensor(_array(value), node)
+    return value
 
 
 def _residuals(node: Node, *, raw: bool) -> Any:

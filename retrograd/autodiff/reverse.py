@@ -68,7 +68,7 @@ class Tape(Interpreter):
         if not mask:
             return self.outer.apply(op, values)
         recipe = op.reverse(mask)
-        if recipe is None and isinstance(op, Composite):
+        if recipe is None and isinstance(op, Composite) and op.ahead(mask) is None:
             return expanded(self, op, args)
         if op.saves:
             return self._saved(op, values, parents, recipe)
@@ -104,10 +104,9 @@ def _shell(kept: Any) -> Any:
 
 
 def recorded(
-    f: Callable[..., Any], primals: Sequence[Tensor], kind: Any = None
-) -> tuple[Any, list[Node], Any]:
-    """Run f on boxes of a new tape: its result, the nodes of the primals, the tape."""
-    tape = (kind or Tape)(below())
+    f: Callable[..., Any], primals: Sequence[Tensor], tape: Any
+) -> tuple[Any, list[Node]]:
+    """Run f on boxes of a tape: its result, and the nodes of the primals."""
     nodes = [Leaf(p.shape, p.dtype) for p in primals]
     boxes = [
         Recorded(tape, p.handle(), n if dt.is_inexact(p.dtype) else None)
@@ -115,7 +114,7 @@ def recorded(
     ]
     with using(tape):
         out = f(*boxes)
-    return out, list(nodes), tape
+    return out, list(nodes)
 
 
 def unboxed(tape: Tape, out: Any) -> tuple[Tensor, Node | None]:
@@ -126,16 +125,24 @@ def unboxed(tape: Tape, out: Any) -> tuple[Tensor, Node | None]:
     return out, None
 
 
-def flat_vjp(f: Callable[..., Any], primals: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-    """f of flat tensors to flat results; and the map from cotangents to cotangents."""
-    outs, nodes, tape = recorded(f, primals)
+def flat_vjp(
+    f: Callable[..., Any], primals: Sequence[Tensor], outer: Interpreter | None = None
+) -> tuple[list[Tensor], Any]:
+    """f of flat tensors to flat results; and the map from cotangents to cotangents.
+
+    `outer` is the level to compute on: by default the current one without the tape face.
+    """
+    tape = Tape(outer or below())
+    outs, nodes = recorded(f, primals, tape)
     pairs = [unboxed(tape, o) for o in outs]
     roots = [n for _, n in pairs]
 
     def pull(cotangents: Sequence[Any], *, consume: bool = False) -> list[Any]:
         seeds = [(n, g) for n, g in zip(roots, cotangents, strict=True) if n and g is not None]
-        raw = current.get() in (EVAL, PURE) and all(
-            type(g) is Tensor and g._node is None for _, g in seeds
+        raw = (
+            tape.outer is PURE
+            and current.get() in (EVAL, PURE)
+            and all(type(g) is Tensor and g._node is None for _, g in seeds)
         )
         if raw:
             seeds = [(n, g.array) for n, g in seeds]

@@ -303,6 +303,8 @@ DERIVED: dict[str, Any] = {}  # autodiff/derived.py: a vjp from a jvp, and the r
 class NoDerivative:
     """Keeps nothing, and says why there is no derivative if one is asked for."""
 
+    keeps = ()
+
     def keep(self, values: Any) -> tuple[()]:
         """Nothing."""
         return ()

@@ -72,6 +72,7 @@ class Op:
     effect: ClassVar[str] = ""  # "ordered": never merged, removed, duplicated or replayed
     host: ClassVar[str] = ""  # why a compiled program calls NumPy for it
     saves: ClassVar[bool] = False  # `save` gives (outputs, residuals) in place of keeps
+    inline: ClassVar[bool] = False  # traced as what it expands to
     rule: ClassVar[dict[str, Rule]] = {}
     apply: ClassVar[Callable[..., Any]]  # the seam; interpret.py puts it here
 

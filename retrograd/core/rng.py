@@ -100,14 +100,14 @@ def _words(key, first, count):
 
 def _variates(key, first, count, dtype):
     """The words of elements first to first + count: (word,) for float32, else a block."""
-    if dtype == np.float32:
+    if np.dtype(dtype) == np.float32:
         return (_words(key, first, count),)
     return _blocks(key, _DRAW, np.arange(first, first + count))
 
 
 def _pairs(key, index, dtype):
     """The words of two variates for each element of index."""
-    if dtype == np.float32:
+    if np.dtype(dtype) == np.float32:
         x0, x1 = _blocks(key, _DRAW, index)
         return (x0,), (x1,)
     return _blocks(key, _DRAW, 2 * index), _blocks(key, _DRAW, 2 * index + 1)
@@ -136,7 +136,7 @@ def _reject(key, out, left, attempt):
         trial, rest = _subkey(key, _TRY, k), []
         for first in range(0, left.size, _CHUNK):
             part = left[first : first + _CHUNK]
-            with np.errstate(over="ignore", invalid="ignore"):  # in ways that are not taken
+            with np.errstate(all="ignore"):  # what happens in branches that are not taken
                 value, good = attempt(trial, part)
             out[part[good]] = value[good]
             rest.append(part[~good])
@@ -207,9 +207,9 @@ def permutation(key, n) -> np.ndarray:
 def _unit(words):
     """The u = (word + 1/2) / 2**bits of the words, rounded once."""
     if len(words) == 1:
-        high, low, dtype, base = words[0] >> 16, words[0] & 0xFFFF, np.float32, 2.0**16
+        high, low, dtype, base = words[0] >> 16, words[0] & 0xFFFF, "f4", 2.0**16
     else:
-        high, low, dtype, base = *words, np.float64, 2.0**32
+        (high, low), dtype, base = words, "f8", 2.0**32
     return (high.astype(dtype) * base + (low.astype(dtype) + 0.5)) * base**-2
 
 
@@ -237,7 +237,7 @@ def _quantile(words):
 def _floats(who, key, shape, dtype, of):
     """An array of shape whose elements are of(their words)."""
     layout(f"random.{who}", dtype)
-    return _fill(shape, dtype, lambda first, n: of(_variates(key, first, n, np.dtype(dtype))))
+    return _fill(shape, dtype, lambda first, n: of(_variates(key, first, n, dtype)))
 
 
 def uniform(key, shape, dtype) -> np.ndarray:
@@ -282,8 +282,7 @@ def _truncated(words, low, end):
     # A tail is met by an exponential of the rate that rejects least (Robert 1995), cut off at
     # width; a narrow interval by a uniform; a wide one around 0 by the normal itself.
     far = np.maximum(log(u + (1 - u) * exp(-rate * width)) * -mean, 0)
-    top = np.minimum(width, mean) - mean
-    far_chance = (top * top - (far - mean) * (far - mean)) * 0.5
+    far_chance = (far - mean) * (far - mean) * -0.5
     flat = u * width
     flat_chance = np.where(side, -flat * (low + flat * 0.5), (low + flat) * (low + flat) * -0.5)
     free = _quantile(words)
@@ -320,7 +319,6 @@ def gamma(key, a, shape, dtype, *, log_space=False) -> np.ndarray:
     who = "gamma: a must be finite and > 0"
     a = _parameter(who, a, shape, dtype, good=lambda a: (a > 0) & (a < np.inf))
     d = np.where(a < 1, a + 1, a) - 1 / 3  # below 1, the draw for a + 1 times u**(1 / a)
-    key_below = _subkey(key, _TRY, _ATTEMPTS)
 
     def attempt(trial, i):
         """Marsaglia and Tsang (2000), the log of the chance without large terms."""
@@ -333,10 +331,10 @@ def gamma(key, a, shape, dtype, *, log_space=False) -> np.ndarray:
 
     def finish(first, count):
         """The power of u, in logarithms: it may be too small for a float."""
-        index = np.arange(first, first + count)
-        power = _minus_log(_pairs(key_below, index, dtype)[0]) / np.minimum(a[index], 1)
-        logs = log(out[index]) - np.where(a[index] < 1, power, 0)
-        return logs if log_space else np.where(a[index] < 1, exp(logs), out[index])
+        size, value = a[first : first + count], out[first : first + count]
+        power = _minus_log(_variates(key, first, count, dtype)) / np.minimum(size, 1)
+        logs = log(value) - np.where(size < 1, power, 0)
+        return logs if log_space else np.where(size < 1, exp(logs), value)
 
     if not log_space and np.all(a >= 1):
         return out.reshape(_extent(shape))

@@ -22,6 +22,7 @@ from retrograd.core.quiet import loud, quiet
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.testing.compare import DIFFERENCE, assert_close
+from retrograd.testing.reference import run_lower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -203,6 +204,16 @@ def _flat(value: Any) -> list[Any]:
     return [v for u in value for v in _flat(u)] if isinstance(value, tuple) else [value]
 
 
+def check_lower(op: Op, arrays: Sequence[Any]) -> None:
+    """The kernel says what forward says."""
+    if hasattr(op, "lower"):
+        assert_close(run_lower(op, arrays), run(op, arrays), what=f"{op} lower")
+    elif hasattr(op, "expand"):
+        with using(PURE):
+            found = outputs(op.expand(*(Tensor(np.asarray(a)) for a in arrays)))
+        assert_close(found, run(op, arrays), what=f"{op} expand")
+
+
 def check_refuses(op: Op, arrays: Sequence[Any], sentence: str) -> None:
     """Bad operands get an error of ours with the promised sentence, eager and by shape."""
     try:
@@ -234,6 +245,7 @@ def check_op(op: Op, *arrays: Any, seed: int = 0) -> None:
     arrays = tuple(np.asarray(a) for a in arrays)
     rng = np.random.default_rng(seed)
     check_shape(op, arrays)
+    check_lower(op, arrays)
     check_batch(op, arrays, rng)
     if op.no_derivative:
         check_no_derivative(op, arrays)

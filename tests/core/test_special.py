@@ -1,6 +1,9 @@
 """Special functions: against libm, scipy, each other, and the identities they satisfy."""
 
 import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -346,19 +349,77 @@ def test_expit_keeps_its_low_tail():
 # -- gamma family --------------------------------------------------------------------------
 
 
+@cache
+def bernoulli(n):
+    """B_n, from the sum that defines it."""
+    if n == 0:
+        return Fraction(1)
+    return -sum(math.comb(n + 1, k) * bernoulli(k) for k in range(n)) / (n + 1)
+
+
+def asymptotic(z, power):
+    """The sum of B_2k / (2k (2k - 1)**power z**(2k - power)), of decimals, for z >= 60."""
+    terms = []
+    for n in range(2, 42, 2):
+        b = bernoulli(n) / (n * (n - 1) ** power)
+        terms.append(Decimal(b.numerator) / Decimal(b.denominator) / z ** (n - power))
+    return sum(terms)
+
+
+def exact_digamma(x):
+    """Digamma of a positive float to 40 digits: up to beyond 60, then its asymptotic series."""
+    x = Decimal(x)
+    z = x + 60
+    return z.ln() - 1 / (2 * z) - asymptotic(z, 0) - sum(1 / (x + k) for k in range(60))
+
+
+def exact_gammaln(x):
+    """Log gamma of a positive float but for a constant, to 40 digits, in the same way."""
+    x = Decimal(x)
+    z = x + 60
+    product = math.prod((x + k for k in range(60)), start=Decimal(1))
+    half = Decimal(1) / 2
+    return (z - half) * z.ln() - z + asymptotic(z, 1) - product.ln()
+
+
+def exact_ulps(got, wanted):
+    """The distance of a float from a decimal, in units in the last place."""
+    return abs(Decimal(float(got)) - wanted) / Decimal(math.ulp(float(wanted)))
+
+
+def around(centre):
+    """Floats on both sides of a place, from one ulp away to far away."""
+    near = [centre + s * 2.0**-k for k in range(1, 53, 3) for s in (-1, 1)]
+    return [centre, np.nextafter(centre, 9), np.nextafter(centre, 0), *near]
+
+
+def root_of_digamma():
+    low, high = 1.0, 2.0
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if special.digamma(middle) < 0 else (low, middle)
+    return low
+
+
+def test_digamma_is_exact_to_ulps_at_its_root_too():
+    x = [*around(root_of_digamma()), *decades(1e-5, 1e5, 60), *line(0.1, 12, 100)]
+    with localcontext(prec=60):
+        worst = max(exact_ulps(special.digamma(v), exact_digamma(float(v))) for v in x)
+    assert worst <= 5
+
+
+def test_gammaln_is_exact_to_ulps_at_its_zeros_too():
+    x = [*around(1.0), *around(2.0), *decades(1e-5, 1e5, 60), *line(0.1, 12, 100)]
+    x = [float(v) for v in x if v not in {1.0, 2.0}]
+    with localcontext(prec=60):
+        constant = exact_gammaln(1.0)
+        worst = max(exact_ulps(special.gammaln(v), exact_gammaln(v) - constant) for v in x)
+    assert worst <= 5
+
+
 def test_gammaln_is_the_logarithm_of_factorials():
     n = np.arange(1, 171)
     wanted = [math.log(math.factorial(k - 1)) for k in n]
     assert ulps(special.gammaln(n), wanted) <= 4
-
-
-@pytest.mark.parametrize("zero", [1.0, 2.0])
-def test_gammaln_keeps_its_digits_at_its_zeros(zero):
-    """gammaln(zero + h) = digamma(zero) h + trigamma(zero) h**2 / 2 + ..."""
-    h = np.array([s * 2.0**-k for k in range(20, 52) for s in (-1, 1)])
-    slope, bend = special.digamma(zero), special.polygamma(1, zero)
-    wanted = h * (slope + h * (bend / 2 + h * special.polygamma(2, zero) / 6))
-    assert ulps(special.gammaln(zero + h), wanted) <= 8
 
 
 @given(reals(1e-300, 1e300))
@@ -422,20 +483,6 @@ def test_digamma_reflects():
     wanted = np.pi / np.tan(np.pi * (x - np.rint(x)))
     got = special.digamma(1 - x) - special.digamma(x)
     assert np.max(np.abs(got - wanted) / (4 + np.abs(wanted))) <= 8 * EPS
-
-
-def test_digamma_has_its_root_where_it_changes_sign():
-    """Bisection on the sign, then Newton's step from the root found: less than one ulp."""
-    low, high = 1.0, 2.0
-    while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if special.digamma(middle) < 0 else (low, middle)
-    assert abs(special.digamma(low)) <= special.polygamma(1, low) * (high - low)
-    h = np.array([s * 2.0**-k for k in range(20, 45) for s in (-1, 1)])
-    slope, bend = special.polygamma(1, low), special.polygamma(2, low)
-    wanted = special.digamma(low) + h * (
-        slope + h * (bend / 2 + h * special.polygamma(3, low) / 6)
-    )
-    assert ulps(special.digamma(low + h), wanted) <= 12
 
 
 @pytest.mark.parametrize("f", [special.gammaln, special.digamma])
@@ -547,11 +594,11 @@ def test_zeta_is_its_sum_where_that_converges_fast():
     np.testing.assert_allclose(special.zeta(s, q)[finite], wanted[finite], rtol=1e-13)
 
 
-@given(reals(1.05, 6), reals(1e4, 1e150))
+@given(reals(1.05, 6), reals(1e4, 1e50))
 def test_zeta_far_out_is_its_integral(s, q):
-    """Half a term and an integral are within s / (12 q) terms of the sum."""
-    wanted = (q / (s - 1) + 0.5) * q**-s if q**-s > NORMAL else q ** (1 - s) / (s - 1)
-    np.testing.assert_allclose(special.zeta(s, q), wanted, rtol=1e-8)
+    """An integral and half a term; the next term is s (s - 1) / (12 q**2) of that."""
+    wanted = (1 / (s - 1) + 0.5 / q) * q ** (1 - s)
+    np.testing.assert_allclose(special.zeta(s, q), wanted, rtol=s * s / (12 * q * q) + 8 * EPS)
 
 
 # -- scipy ---------------------------------------------------------------------------------
@@ -561,14 +608,16 @@ def test_zeta_far_out_is_its_integral(s, q):
     ("name", "x", "rtol"),
     [
         ("erf", np.concatenate([line(-7, 7), decades(1e-300, 1)]), 8 * EPS),
-        ("erfc", line(-7, 26), 64 * EPS),
+        ("erfc", line(-7, 7), 64 * EPS),
+        ("erfc", line(7, 26), 1024 * EPS),  # scipy rounds the square
         ("erfinv", line(-1, 1), 32 * EPS),
         ("erfcinv", np.concatenate([line(0, 2), decades(1e-300, 1)]), 32 * EPS),
         ("ndtr", line(-7, 9), 128 * EPS),
-        ("ndtr", line(-37, -7), 4096 * EPS),  # scipy rounds x sqrt(1/2), then squares it
-        ("log_ndtr", np.concatenate([line(-30, 30), -decades(1, 1e100)]), 64 * EPS),
+        ("ndtr", line(-37, -7), 2048 * EPS),  # scipy rounds x sqrt(1/2), then squares it
+        ("log_ndtr", np.concatenate([line(-30, 7), -decades(1, 1e100)]), 64 * EPS),
+        ("log_ndtr", line(7, 37), 2048 * EPS),  # as for ndtr
         ("ndtri", np.concatenate([line(0, 1), decades(1e-300, 1)]), 32 * EPS),
-        ("expit", line(-740, 740), 16 * EPS),
+        ("expit", line(-700, 700), 16 * EPS),
         ("gammaln", np.concatenate([line(0, 200), decades(1e-300, 1e300)]), 32 * EPS),
         ("gammaln", off_poles(-30, 0), 64 * EPS),
         ("digamma", np.concatenate([line(0.01, 200), decades(1e-300, 1e300)]), 32 * EPS),

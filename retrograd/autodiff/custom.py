@@ -1,0 +1,247 @@
+"""Functions with their own derivative: custom_vjp and custom_jvp.
+
+The function is one op to the tape and to forward mode, and its plain composition to every
+other interpreter. The other mode follows by transposition, second order from the rule
+itself, since rules are written in ops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any
+
+from retrograd.autodiff.batch import vmap
+from retrograd.core import tree
+from retrograd.core.errors import ArgumentError, DerivativeError, ShapeError
+from retrograd.core.interpret import PURE, RAW, apply, current, lift, using
+from retrograd.core.op import FUNCTIONS, Composite, function, prepare
+from retrograd.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True, eq=False)
+class Custom(Composite):
+    """A flat function with a derivative of its own; equal only to itself."""
+
+    f: Callable[..., list[Any]]
+    forward_rule: Callable[..., tuple[list[Any], Any]] | None = None
+    backward_rule: Callable[..., list[Any]] | None = None
+    jvp_rule: Callable[..., list[Any]] | None = None
+    label: str = "function"
+    inline = True
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        """Only itself."""
+        return self is other
+
+    @property
+    def saves(self) -> bool:  # type: ignore[override]
+        """Whether the forward rule says what is kept."""
+        return self.forward_rule is not None
+
+    def expand(self, *args: Any) -> tuple[Any, ...]:
+        """The function itself."""
+        return tuple(self.f(*args))
+
+    def forward(self, *arrays: Any) -> tuple[Any, ...]:
+        """The function on tensors, out as arrays."""
+        with using(PURE):
+            return tuple(lift(o).array for o in self.f(*map(Tensor, arrays)))
+
+    def save(self, *args: Any) -> tuple[list[Any], Any]:
+        """What the forward rule returns: results and residuals."""
+        assert self.forward_rule is not None
+        return self.forward_rule(*args)
+
+    def reverse(self, mask: int) -> Any:  # type: ignore[override]
+        """The backward rule, or None where only a jvp is given."""
+        return CustomPull(mask) if self.saves else None
+
+    def ahead(self, mask: int) -> Any:  # type: ignore[override]
+        """The jvp rule, or None where only a vjp is given."""
+        return None if self.saves else CustomPush()
+
+    def batch(self, size: int, args: Sequence[Any], mapped: Sequence[bool]) -> Any:
+        """The same custom function, mapped: rules and all."""
+        axes = tuple(0 if m else None for m in mapped)
+        total = FUNCTIONS["sum"]
+
+        def backward_rule(residuals: Any, gs: Any) -> list[Any]:
+            found = vmap(self._filled_backward)(residuals, gs)
+            return [c if m else total(c, axis=0) for c, m in zip(found, mapped, strict=True)]
+
+        def jvp_rule(primals: Any, tangents: Any) -> Any:
+            given = tuple(0 if m else None for m in mapped)
+            return vmap(self.jvp_rule, in_axes=(list(axes), list(given)))(primals, tangents)
+
+        f = vmap(self.f, in_axes=axes)
+        forward_rule = vmap(self.forward_rule, in_axes=axes) if self.forward_rule else None
+        op = Custom(
+            f, forward_rule, backward_rule, jvp_rule if self.jvp_rule else None, self.label
+        )
+        return apply(op, *args)
+
+    def _filled_backward(self, residuals: Any, gs: Any) -> list[Any]:
+        assert self.backward_rule is not None
+        found = self.backward_rule(residuals, gs)
+        if any(c is None for c in found):
+            raise DerivativeError(
+                f"{self.label}: under vmap its backward rule must return a tensor for every "
+                f"argument; it returned None",
+                hint="rg.zeros_like(argument) for an argument without a gradient",
+            )
+        return found
+
+
+prepare(Custom)
+
+
+class CustomPull:
+    """Calls the user's backward rule on tensors, whatever the pass works on."""
+
+    keeps = ()
+
+    def __init__(self, mask: int) -> None:
+        self.mask = mask
+
+    def pull(self, op: Custom, g: Any, kept: Any, count: int) -> list[Any]:
+        """The cotangents of the inputs."""
+        raw = current.get() is RAW
+        assert op.backward_rule is not None
+        with using(PURE if raw else current.get()):
+            found = op.backward_rule(kept, [None if c is None else lift(c) for c in g])
+        if len(found) != count:
+            raise DerivativeError(
+                f"{op.label}: the backward rule returned {len(found)} cotangents for {count} "
+                f"arguments; it must return one for each"
+            )
+        found = [c if c is None else lift(c) for c in found]
+        return [c.array if raw and c is not None else c for c in found]
+
+
+class CustomPush:
+    """Calls the user's jvp rule."""
+
+    keeps = None
+
+    def keep(self, values: Any) -> tuple[Any, ...]:
+        """All values."""
+        return tuple(values)
+
+    def push(self, op: Custom, tangents: Sequence[Any], kept: Any) -> list[Any]:
+        """The tangents of the results."""
+        primals = list(kept[0])
+        assert op.jvp_rule is not None
+        zeros = FUNCTIONS["zeros_like"]
+        filled = [zeros(p) if t is None else t for t, p in zip(tangents, primals, strict=True)]
+        return op.jvp_rule(primals, filled)[1]
+
+
+class CustomFunction:
+    """A function whose derivative is given by `defvjp` or `defjvp`."""
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self.f = f
+        self.label = getattr(f, "__name__", "function")
+        self.rules: dict[str, Any] = {}
+        update_wrapper(self, f)
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> CustomFunction:
+        """forward(*args) -> (result, residuals); backward(residuals, g) -> one for each arg.
+
+        Residuals are a tree of tensors. A cotangent may be None for zero.
+        """
+        self.rules = {"forward": forward, "backward": backward}
+        return self
+
+    def defjvp(self, rule: Callable[..., Any]) -> CustomFunction:
+        """rule(primals, tangents) -> (result, tangent of the result)."""
+        self.rules = {"jvp": rule}
+        return self
+
+    def __call__(self, *args: Any) -> Any:
+        """The function, with its own derivative."""
+        if not self.rules:
+            raise ArgumentError(
+                f"{self.label}: no derivative was given",
+                hint=f"{self.label}.defvjp(forward, backward)      or defjvp(rule)",
+            )
+        leaves, structure = tree.flatten(args)
+        call = _Call(self, structure)
+        jvp = "jvp" in self.rules
+        op = Custom(
+            call.plain,
+            None if jvp else call.forward,
+            None if jvp else call.backward,
+            call.jvp if jvp else None,
+            self.label,
+        )
+        outs = apply(op, *(lift(x) for x in leaves))
+        return tree.unflatten(call.shape_of_out, outs)
+
+
+class _Call:
+    """One call: between the user's trees and the flat tensors of the op."""
+
+    def __init__(self, owner: CustomFunction, structure: Any) -> None:
+        self.owner = owner
+        self.structure = structure
+        self.shape_of_out: Any = None
+
+    def _flat(self, out: Any) -> list[Any]:
+        leaves, self.shape_of_out = tree.flatten(out)
+        return [lift(o) for o in leaves]
+
+    def plain(self, *xs: Any) -> list[Any]:
+        return self._flat(self.owner.f(*tree.unflatten(self.structure, xs)))
+
+    def forward(self, *xs: Any) -> tuple[list[Any], Any]:
+        found = self.owner.rules["forward"](*tree.unflatten(self.structure, xs))
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise DerivativeError(
+                f"{self.owner.label}: the forward rule must return (result, residuals)"
+            )
+        return self._flat(found[0]), tree.map(lift, found[1])
+
+    def backward(self, residuals: Any, gs: Sequence[Any]) -> list[Any]:
+        g = tree.unflatten(self.shape_of_out, gs)
+        found = self.owner.rules["backward"](residuals, g)
+        found = found if isinstance(found, (tuple, list)) else (found,)
+        if len(found) != len(self.structure.children):
+            raise DerivativeError(
+                f"{self.owner.label}: the backward rule returned {len(found)} cotangents for "
+                f"{len(self.structure.children)} arguments"
+            )
+        out: list[Any] = []
+        for c, shape in zip(found, self.structure.children, strict=True):
+            out += [None] * shape.leaves if c is None else tree.leaves(c)
+        return out
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        given = tree.unflatten(self.structure, primals), tree.unflatten(self.structure, tangents)
+        out, pushed = self.owner.rules["jvp"](*given)
+        leaves, shape = tree.flatten(pushed)
+        found = self._flat(out)
+        if shape != self.shape_of_out:
+            raise ShapeError(
+                f"{self.owner.label}: the tangent has structure {shape}; the result has "
+                f"{self.shape_of_out}"
+            )
+        return found, [lift(t) for t in leaves]
+
+
+@function
+def custom_vjp(f: Callable[..., Any]) -> CustomFunction:
+    """Give f its own reverse rule: `f.defvjp(forward, backward)`. Forward mode follows."""
+    return CustomFunction(f)
+
+
+@function
+def custom_jvp(f: Callable[..., Any]) -> CustomFunction:
+    """Give f its own forward rule: `f.defjvp(rule)`. Reverse mode follows."""
+    return CustomFunction(f)

@@ -1,0 +1,146 @@
+"""The Kernel protocol: what an op's `lower` is written against. Data, not pointers.
+
+A target (LLVM now, WGSL later) renders it; `testing.reference` renders it with NumPy, which
+is how `lower` is tested against `forward` without a compiler. Nothing here assumes a vector
+width, a memory layout, 64-bit numbers or a loop order: `lower` says what is independent of
+what, and the target chooses the loops.
+
+Three forms of `lower`, told apart by its parameters:
+
+- elementwise: `lower(self, k, x1, x2)` returns an expression of numbers. Operators
+  `+ - * /`, comparisons, `& | ^ ~`, Python numbers, and the functions of Kernel.
+- movement: `lower(self, k, x)` of an op that is not elementwise returns an array
+  expression made by view, broadcast, permute, slice, pad, flip or concat: no arithmetic.
+- loops: `lower(self, k, x, out)` names its outputs, and writes every element of them in
+  loops over rows or lanes, or by one of the macros gemm, gather, scatter_add.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+
+
+class Var(Protocol):
+    """A number that loops may change: read and write `value`."""
+
+    value: Any
+
+
+class Lane(Protocol):
+    """One walk along the axis of `lanes`; independent of all other lanes."""
+
+    def steps(self, *, reverse: bool = False) -> Iterator[Any]:
+        """Indices along the axis, in order; arrays are indexed by them: x[t]."""
+        ...
+
+
+class Row(Protocol):
+    """One output element of `rows`, with the elements that are reduced to it."""
+
+    def steps(self) -> Iterator[Any]:
+        """Indices over the reduced axes, in row-major order: x[i]."""
+        ...
+
+
+class Kernel(Protocol):
+    """What `lower` may say."""
+
+    # numbers
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """x where mask, else y."""
+        ...
+
+    def cast(self, x: Any, dtype: np.dtype) -> Any:
+        """x in another dtype, by C's rules."""
+        ...
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        """The larger; NaN if either is."""
+        ...
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        """The smaller; NaN if either is."""
+        ...
+
+    def pow(self, x: Any, y: Any) -> Any:
+        """x to the y-th, by IEEE's rules."""
+        ...
+
+    def atan2(self, x: Any, y: Any) -> Any:
+        """The angle of (y, x)."""
+        ...
+
+    def __getattr__(self, name: str) -> Any:
+        """Unary functions: exp, expm1, exp2, log, log1p, log2, log10, sqrt, sin, cos, tan,
+        asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, floor, ceil,
+        trunc, round (half to even), abs, isnan, isinf, isfinite, signbit, real, imag, conj.
+        """
+        ...
+
+    # arrays, without arithmetic
+    def view(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """The elements in row-major order, in another shape."""
+        ...
+
+    def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """Repeated to `shape`."""
+        ...
+
+    def permute(self, x: Any, axes: tuple[int, ...]) -> Any:
+        """The axes in another order."""
+        ...
+
+    def slice(self, x: Any, ranges: Sequence[tuple[int, int, int]]) -> Any:
+        """(start, count, step) for each axis; step may be negative."""
+        ...
+
+    def pad(self, x: Any, widths: Sequence[tuple[int, int]], value: Any) -> Any:
+        """`value` put before and after along each axis."""
+        ...
+
+    def flip(self, x: Any, axes: tuple[int, ...]) -> Any:
+        """Backwards along the axes."""
+        ...
+
+    def concat(self, xs: Sequence[Any], axis: int) -> Any:
+        """One after another."""
+        ...
+
+    # loops
+    def var(self, init: Any) -> Var:
+        """A number that loops may change."""
+        ...
+
+    def lanes(self, out: Any, *, axis: int) -> Iterator[Lane]:
+        """All walks along `axis`; arrays inside are indexed by the walk's steps."""
+        ...
+
+    def rows(self, x: Any, out: Any, *, axis: tuple[int, ...]) -> Iterator[Row]:
+        """All elements of out, each with the elements of x along `axis`: out[row] = ..."""
+        ...
+
+    def inside(self, x: Any, t: Any, default: Any) -> Any:
+        """x[t], or `default` where t is outside the axis of the lanes."""
+        ...
+
+    # macros
+    def gemm(self, a: Any, b: Any, out: Any) -> None:
+        """out = a @ b over the last two axes; leading axes broadcast."""
+        ...
+
+    def gather(self, x: Any, indices: Any, out: Any, *, axis: int) -> None:
+        """out = x taken along an axis at indices of out's shape, bounds checked."""
+        ...
+
+    def scatter_add(self, x: Any, indices: Any, out: Any, *, axis: int) -> None:
+        """out = zeros, then x added along an axis at indices, in index order."""
+        ...
+
+    def iota(self, length: int, dtype: np.dtype) -> Any:
+        """0, 1, 2, ... up to length."""
+        ...

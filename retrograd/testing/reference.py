@@ -1,0 +1,193 @@
+"""The Kernel protocol in NumPy: whole arrays where a target would have lanes.
+
+With it the test table runs every op's `lower` against its `forward`, compiler or not.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.core import special
+from retrograd.core.interpret import PURE, using
+from retrograd.core.op import Elementwise, Op
+from retrograd.core.quiet import loud, quiet
+from retrograd.core.spec import Spec, spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_NAMED = {"erf": special.erf, "erfc": special.erfc, "round": np.rint}
+
+
+class Slot:
+    """A number that loops may change."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Array:
+    """An operand of loops: indexed by a step, or by the row being written."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self.data = data
+
+    def __getitem__(self, step: Any) -> Any:
+        return step.read(self.data)
+
+    def __setitem__(self, step: Any, value: Any) -> None:
+        step.write(self.data, value)
+
+
+class Along:
+    """A step of all lanes at once: position t along `axis`."""
+
+    def __init__(self, axis: int, t: int) -> None:
+        self.axis, self.t = axis, t
+
+    def __sub__(self, by: int) -> Along:
+        return Along(self.axis, self.t - by)
+
+    def __add__(self, by: int) -> Along:
+        return Along(self.axis, self.t + by)
+
+    def read(self, data: np.ndarray) -> Any:
+        return np.take(data, self.t, self.axis)
+
+    def write(self, data: np.ndarray, value: Any) -> None:
+        np.moveaxis(data, self.axis, 0)[self.t] = value
+
+
+class Lanes:
+    """All lanes at once."""
+
+    def __init__(self, length: int, axis: int) -> None:
+        self.length, self.axis = length, axis
+
+    def steps(self, *, reverse: bool = False) -> Iterator[Along]:
+        order = range(self.length)
+        return (Along(self.axis, t) for t in (reversed(order) if reverse else order))
+
+
+class Rows:
+    """All rows at once; as an index it is the output."""
+
+    def __init__(self, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
+        self.shape, self.axis = shape, axis
+
+    def steps(self) -> Iterator[Reduced]:
+        return (Reduced(self.axis, i) for i in np.ndindex(*(self.shape[a] for a in self.axis)))
+
+    def write(self, data: np.ndarray, value: Any) -> None:
+        value = np.asarray(value)
+        data[...] = value.reshape(data.shape) if value.size == data.size else value
+
+    def read(self, data: np.ndarray) -> Any:
+        kept = [1 if a in self.axis else n for a, n in enumerate(self.shape)]
+        lead = np.reshape(data, kept)
+        return lead[tuple(0 if a in self.axis else slice(None) for a in range(len(kept)))]
+
+
+class Reduced:
+    """One index over the reduced axes."""
+
+    def __init__(self, axis: tuple[int, ...], index: tuple[int, ...]) -> None:
+        self.axis, self.index = axis, index
+
+    def read(self, data: np.ndarray) -> Any:
+        where: list[Any] = [slice(None)] * data.ndim
+        for a, i in zip(self.axis, self.index, strict=True):
+            where[a] = i
+        return data[tuple(where)]
+
+
+class NumpyKernel:
+    """core.kernel.Kernel, rendered by NumPy."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _NAMED.get(name) or getattr(np, name)
+
+    where = staticmethod(np.where)
+    maximum = staticmethod(np.maximum)
+    minimum = staticmethod(np.minimum)
+    pow = staticmethod(np.power)
+    var = Slot
+
+    def cast(self, x: Any, dtype: np.dtype) -> Any:
+        """By C's rules; a complex number loses its imaginary part."""
+        x = np.asarray(x)
+        return (x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x).astype(dtype)
+
+    def atan2(self, x: Any, y: Any) -> Any:
+        return np.arctan2(x, y)
+
+    def view(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return np.reshape(x, shape)
+
+    def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return np.broadcast_to(x, shape)
+
+    def permute(self, x: Any, axes: tuple[int, ...]) -> Any:
+        return np.transpose(x, axes)
+
+    def slice(self, x: Any, ranges: Sequence[tuple[int, int, int]]) -> Any:
+        picked = [start + step * np.arange(count) for start, count, step in ranges]
+        return x[np.ix_(*picked)] if picked else x
+
+    def pad(self, x: Any, widths: Sequence[tuple[int, int]], value: Any) -> Any:
+        return np.pad(x, widths, constant_values=value) if len(widths) else x
+
+    def flip(self, x: Any, axes: tuple[int, ...]) -> Any:
+        return np.flip(x, axes)
+
+    def concat(self, xs: Sequence[Any], axis: int) -> Any:
+        return np.concatenate(xs, axis)
+
+    def lanes(self, out: Array, *, axis: int) -> Iterator[Lanes]:
+        return iter([Lanes(out.data.shape[axis], axis)])
+
+    def rows(self, x: Array, out: Array, *, axis: tuple[int, ...]) -> Iterator[Rows]:
+        return iter([Rows(x.data.shape, axis)])
+
+    def inside(self, x: Array, t: Along, default: Any) -> Any:
+        within = 0 <= t.t < x.data.shape[t.axis]
+        return x[t] if within else np.full_like(np.take(x.data, 0, t.axis), default)
+
+    def gemm(self, a: Array, b: Array, out: Array) -> None:
+        out.data[...] = np.matmul(a.data, b.data)
+
+    def gather(self, x: Array, indices: Array, out: Array, *, axis: int) -> None:
+        out.data[...] = np.take_along_axis(x.data, indices.data, axis)
+
+    def scatter_add(self, x: Array, indices: Array, out: Array, *, axis: int) -> None:
+        out.data[...] = 0
+        where = list(np.ogrid[tuple(slice(n) for n in x.data.shape)])
+        where[axis] = indices.data
+        np.add.at(out.data, tuple(where), x.data)
+
+    def iota(self, length: int, dtype: np.dtype) -> Any:
+        return np.arange(length, dtype=dtype)
+
+
+def run_lower(op: Op, arrays: Sequence[Any]) -> list[np.ndarray]:
+    """The results of an op's `lower`, by NumPy."""
+    k = NumpyKernel()
+    arrays = [np.asarray(a) for a in arrays]
+    lower: Any = op.lower  # type: ignore[attr-defined]
+    names = list(inspect.signature(lower).parameters)
+    loops = not isinstance(op, Elementwise) and any(o in names for o in op.outputs)
+    token = quiet()
+    try:
+        with using(PURE):
+            if not loops:
+                found = lower(k, *arrays)
+                return [np.asarray(f) for f in (found if isinstance(found, tuple) else (found,))]
+            specs = op.shape(*(spec_of(a) for a in arrays))
+            outs = [np.empty(s.shape, s.dtype) for s in ([specs] if isinstance(specs, Spec) else specs)]
+            lower(k, *map(Array, arrays), *map(Array, outs))
+            return outs
+    finally:
+        loud(token)
