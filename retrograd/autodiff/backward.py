@@ -10,7 +10,7 @@ import numpy as np
 
 from retrograd.autodiff.pull import Pass, consumed, face, outside
 from retrograd.core.errors import DerivativeError, ShapeError, TraceError
-from retrograd.core.interpret import EVAL, PURE, Interpreter, current, using
+from retrograd.core.interpret import EVAL, PURE, Eval, Interpreter, Watcher, current, using
 from retrograd.core.op import FUNCTIONS, Op, function
 from retrograd.core.tape import Leaf, Node
 from retrograd.core.tensor import Box, Tensor
@@ -36,7 +36,8 @@ def backward(
     `accumulate=False` replaces what `.grad` held. What the tape kept is freed on the way,
     unless `retain_graph`; with `create_graph` the gradients can be differentiated again.
     """
-    if isinstance(tensor, Box) or current.get() not in (EVAL, PURE) and not _watched():
+    level = current.get()
+    if isinstance(tensor, Box) or not isinstance(level, (Eval, Watcher)):
         raise TraceError(
             "backward: the tape face does not work inside grad, jvp, vmap and jit",
             hint="rg.grad(f)(x) inside transforms",
@@ -50,24 +51,22 @@ def backward(
     if node.consumed:
         raise consumed(node)
     seed = _seed(tensor, gradient)
-    raw = not create_graph and current.get() in (EVAL, PURE)
+    raw = not create_graph and isinstance(level, Eval)
     finish = _Finish(accumulate=accumulate, early=_leaf_hooks.get())
     walk = Pass(
         raw=raw,
         consume=not (retain_graph or create_graph),
         leaf_done=finish.done if finish.early else None,
     )
-    with using(EVAL if create_graph else current.get()):
+    with using(_recording(level) if create_graph else level.pure()):
         found = walk.run([(node, seed.array if raw else seed)])
     if not finish.early:
         for leaf, g in found.items():
             finish.done(leaf, g)
 
 
-def _watched() -> bool:
-    """Whether the current interpreter only looks on (debug.nans) above Eval."""
-    level = current.get()
-    return getattr(level, "transparent", False)
+def _recording(level: Interpreter) -> Interpreter:
+    return EVAL if level is PURE else level
 
 
 class _Finish:
@@ -86,12 +85,7 @@ class _Finish:
                 g = leaf.grad + g
         leaf.grad = g
         for hook in self.early:
-            outside(hook, leaf_handle(leaf), g)
-
-
-def leaf_handle(leaf: Leaf) -> Any:
-    """What a hook is told about a leaf: its node, which `Tensor.leaf` also gives."""
-    return leaf
+            outside(hook, leaf, g)
 
 
 def _seed(tensor: Tensor, gradient: Any) -> Tensor:
@@ -117,7 +111,7 @@ def leaf_hook(hook: Callable[[Any, Tensor], Any]) -> Iterator[None]:
 
     This is what an overlapped all-reduce needs: the gradients of late layers are complete,
     and their hooks called, while earlier layers are still being differentiated. `leaf` is
-    the same object as `tensor.leaf` of the parameter.
+    what `parameter.leaf` gives.
     """
     token = _leaf_hooks.set((*_leaf_hooks.get(), hook))
     try:

@@ -17,6 +17,7 @@ from retrograd.core.interpret import (
     using,
 )
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
+from retrograd.core.replay import move
 from retrograd.core.tape import Joint, Node, Pick
 from retrograd.core.tensor import Box, Tensor
 
@@ -170,7 +171,8 @@ class LinearTape(Tape):
         if not any(dt.is_inexact(o.dtype) for o in outs):
             return out
         result = self._record(op, values, out, parents, recipe or derived_push(op, mask))
-        node = (result[0] if isinstance(result, tuple) else result)._node
+        boxed = result if isinstance(result, tuple) else (result,)
+        node = next(b._node for b in boxed if b._node is not None)
         node = node.parents[0] if isinstance(node, Pick) else node
         self.nodes.append((node, mask, [v.spec for v in values]))
         return result
@@ -211,10 +213,12 @@ def linearize(f: Callable[..., Any], *primals: Any) -> Any:
 
 def _replay(tape: Any, known: dict[Any, Any]) -> None:
     """Push tangents through the nodes of a LinearTape, in program order."""
+    region = None
     for node, _, specs in tape.nodes:
         tangents = [None if p is None else known.get(p) for p in node.parents]
         if all(t is None for t in tangents):
             continue
+        region = move(region, node.region)
         filled = fill(node.op, tangents, specs)
         found = node.recipe.push(node.op, filled, node.kept)
         if isinstance(node, Joint):
@@ -225,6 +229,7 @@ def _replay(tape: Any, known: dict[Any, Any]) -> None:
                     known[pick] = _fitted(t, node.specs[i])
         else:
             known[node] = _fitted(found, node.spec)
+    move(region, None)
 
 
 __all__ = ["Dual", "Forward", "Recorded", "jvp", "linearize"]

@@ -10,12 +10,13 @@ otherwise the rules run on tensors under the current interpreter, and are differ
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heappushpop
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from retrograd.core import dtype as dt
+from retrograd.core import replay
 from retrograd.core.errors import DerivativeError, OpError, RetrogradError
 from retrograd.core.interpret import PURE, RAW, Deferred, current, using
 from retrograd.core.op import FUNCTIONS
@@ -41,15 +42,17 @@ class Pass:
         self.consume = consume
         self.leaf_done = leaf_done
         self.grads: dict[Node, Any] = {}
-        self.leaves: dict[Node, Any] = {}
+        self.leaves: dict[Node, Any] = {}  # complete
+        self.arrived: dict[Node, Any] = {}  # of leaves, not complete yet
         self.owned: set[Node] = set()  # sums made here, which may be added to in place
         self.pending: dict[Node, int] = {}
         self.region: Any = None
+        self.witness = current.get().witness
 
     def run(self, seeds: Iterable[tuple[Node, Any]]) -> dict[Node, Any]:
         """Pull the seeds back; the cotangents of the leaves, in the order they completed."""
         for node, g in seeds:
-            self._give(node, g)
+            self._add(node, g)
         if self.leaf_done is not None:
             self._count()
         if not self.raw:
@@ -64,53 +67,78 @@ class Pass:
         return self.leaves
 
     def _walk(self) -> None:
-        grads = self.grads
+        """Latest node first. `node` runs ahead of the heap, which chains never touch."""
+        grads, simple, consume = self.grads, self.direct and self.witness is None, self.consume
         heap = [(node.order, node) for node in grads]
         heapify(heap)
         while heap:
             node = heappop(heap)[1]
-            g = grads.pop(node, None)
-            if g is None:
-                continue
-            if node.extras is not None:
-                g = self._hooked(node, g)
-            if node.op is None:
-                self._leaf(node, g)
-                continue
-            if self.region is not node.region:
-                self._enter(node.region)
-            parents = node.parents
-            cotangents = self._pull(node, g)
-            for p, c in zip(parents, cotangents, strict=True):
-                if p is None or c is None:
-                    continue
-                if p not in grads:
-                    heappush(heap, (p.order, p))
-                if type(c) is tuple or c.shape != p.shape or c.dtype is not p.dtype:
-                    c = self._fit(c, p, node)
-                old = grads.get(p)
-                grads[p] = c if old is None else self._sum(p, old, c)
-            if self.pending:
-                self._settle(parents)
+            while node is not None:
+                g, parents, kept = grads.pop(node), node.parents, node.kept
+                if node.extras is not None:
+                    g = self._hooked(node, g)
+                if simple and type(node) is Node and kept is not None and node.region is None:
+                    try:
+                        found = node.recipe.pull(node.op, g, kept, len(parents))
+                    except RetrogradError as error:
+                        raise error.located(node.where) from error.__cause__
+                    if consume:
+                        node.kept, node.parents = None, ()
+                else:
+                    found = self._pull(node, g)
+                latest = None
+                for p, c in zip(parents, found, strict=True):
+                    if p is None or c is None:
+                        continue
+                    if type(c) is tuple or c.shape != p.shape or c.dtype is not p.dtype:
+                        c = self._fit(c, p, node)
+                    if p.op is None or p in grads:
+                        self._add(p, c)
+                    elif latest is None:
+                        grads[p], latest = c, p
+                    else:
+                        grads[p] = c
+                        heappush(heap, (p.order, p))
+                if self.pending:
+                    self._settle(parents)
+                node = heappushpop(heap, (latest.order, latest))[1] if heap and latest else latest
+        self._end()
+
+    def _end(self) -> None:
         if self.region is not None:
             self._enter(None)
+        for leaf in sorted(self.arrived, key=lambda n: n.order):
+            self._leaf(leaf)
+
+    def _add(self, node: Node, c: Any) -> None:
+        """One more cotangent for a leaf, which is not walked, or for a node that waits."""
+        where = self.arrived if node.op is None else self.grads
+        if node in self.owned:
+            old = where[node]
+            old += c
+            return
+        old = where.get(node)
+        where[node] = c if old is None else self._sum(node, old, c)
 
     def _pull(self, node: Node, g: Any) -> Any:
+        """The cotangents of one node's inputs, where there is more to it than a recipe."""
+        if self.region is not node.region:
+            self._enter(node.region)
         if type(node) is Pick:
             return ((node.index, g),)
-        kept, recipe = node.kept, node.recipe
+        kept = node.kept
         if kept is None:
             raise consumed(node)
         try:
+            if self.witness is not None:
+                self.witness.check(node)
             if type(node) is Joint:
-                g, kept = self._filled(node, g), self._kept(node)
-            elif not self.direct or node.region is not None:
-                kept = self._kept(node)
-            found = recipe.pull(node.op, g, kept, len(node.parents))
+                g = self._filled(node, g)
+            found = node.recipe.pull(node.op, g, self._kept(node), len(node.parents))
         except RetrogradError as error:
             raise error.located(node.where) from error.__cause__
         if self.consume:
-            node.kept, node.parents = None, []
+            node.kept, node.parents = None, ()
         return found
 
     def _kept(self, node: Node) -> Any:
@@ -125,19 +153,12 @@ class Pass:
         indices = range(len(node.kept)) if keeps is None else [k.index for k in keeps]
         return tuple(_tensors(v, node, i) for i, v in zip(indices, node.kept, strict=True))
 
-    def _give(self, node: Node, g: Any) -> None:
-        old = self.grads.get(node)
-        self.grads[node] = g if old is None else self._sum(node, old, g)
-
     def _sum(self, node: Node, old: Any, new: Any) -> Any:
         if type(new) is list:  # of a joint: one slot for each output
             return [b if a is None else a if b is None else a + b for a, b in zip(old, new, strict=True)]
-        if not self.raw:
-            return old + new
-        if node in self.owned and type(old) is np.ndarray:
-            return np.add(old, new, out=old)
-        self.owned.add(node)
-        return np.add(old, new)
+        if self.raw and type(old) is np.ndarray and old.ndim:
+            self.owned.add(node)  # the sum is ours: the next one is added in place
+        return old + new
 
     def _fit(self, c: Any, node: Node, source: Node) -> Any:
         """A cotangent in the shape and dtype of its node."""
@@ -174,23 +195,25 @@ class Pass:
         extras = node.extras
         assert extras is not None
         for hook in tuple(extras.hooks):
-            found = outside(hook, _public(g, node))
+            found = outside(_ask, hook, g, node)
             if found is not None:
-                g = _replacement(found, node, raw=self.raw)
+                g = found.array if self.raw else found
         if extras.retain:
-            extras.grad = _public(g, node)
+            extras.grad = outside(_public, g)
         return g
 
-    def _leaf(self, node: Node, g: Any) -> None:
+    def _leaf(self, node: Node) -> None:
+        """A leaf is complete."""
+        g = self.arrived.pop(node)
+        if node.extras is not None:
+            g = self._hooked(node, g)
         self.leaves[node] = g
         if self.leaf_done is not None and isinstance(node, Leaf):
             self.leaf_done(node, g)
 
     def _enter(self, region: Any) -> None:
-        """Leave a checkpoint region: what was replayed for it is dropped."""
-        if self.region is not None and not self.region.encloses(region):
-            self.region.clear()
-        self.region = region
+        """Leave checkpoint regions: what was replayed for them is dropped."""
+        self.region = replay.move(self.region, region)
 
     # -- the moment a leaf is complete: counted only when somebody wants to know -------------
 
@@ -212,9 +235,8 @@ class Pass:
             self.pending[p] -= 1
             if self.pending[p]:
                 continue
-            if p.op is None and p in self.grads:
-                g = self.grads.pop(p)
-                self._leaf(p, g if p.extras is None else self._hooked(p, g))
+            if p in self.arrived:
+                self._leaf(p)
             elif p not in self.grads:  # no gradient came: its own parents lose a use
                 stack += [q for q in p.parents if q is not None]
 
@@ -236,10 +258,9 @@ def outside(f: Callable[..., Any], *args: Any) -> Any:
         return f(*args)
 
 
-def _public(g: Any, node: Node) -> Tensor:
+def _public(g: Any) -> Tensor:
     """A cotangent as the faces show it: a tensor, conjugated where it is complex."""
-    g = g if isinstance(g, Tensor) else Tensor(np.asarray(g))
-    return face(g)
+    return face(g if isinstance(g, Tensor) else Tensor(np.asarray(g)))
 
 
 def face(g: Any) -> Any:
@@ -247,15 +268,19 @@ def face(g: Any) -> Any:
     return FUNCTIONS["conj"](g) if g.dtype.kind == "c" else g
 
 
-def _replacement(found: Any, node: Node, *, raw: bool) -> Any:
+def _ask(hook: Callable[[Tensor], Any], g: Any, node: Node) -> Tensor | None:
+    """The cotangent that a hook puts in place of g, if it returns one."""
+    found = hook(_public(g))
+    if found is None:
+        return None
     found = FUNCTIONS["lift"](found)
     if found.shape != node.shape:
         raise DerivativeError(
             f"register_hook: the hook returned shape {found.shape} for a gradient of shape "
-            f"{node.shape}"
+            f"{node.shape}; it must be the same, or None to leave the gradient as it is",
+            at=node.where,
         )
-    found = face(found)
-    return found.array.astype(node.dtype, copy=False) if raw else found
+    return face(found if found.dtype == node.dtype else FUNCTIONS["astype"](found, node.dtype))
 
 
 def _cannot_shrink(big: tuple[int, ...], small: tuple[int, ...]) -> bool:

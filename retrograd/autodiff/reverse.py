@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from retrograd.autodiff.pull import Pass, face
 from retrograd.core import dtype as dt
 from retrograd.core import tree
@@ -93,7 +95,10 @@ class Tape(Interpreter):
         with using(self.outer):
             outs, residuals = op.save(*values)
         results = [Recorded(self, o, None) for o in outs]
-        several(op, parents, recipe, (None, residuals), results, None)
+        region = region_now.get()
+        if region is not None:
+            residuals = tree.map(lambda t: t.shell(), residuals)
+        several(op, parents, recipe, (None, residuals), results, region)
         return tuple(results)
 
 
@@ -148,7 +153,9 @@ def flat_vjp(
             seeds = [(n, g.array) for n, g in seeds]
         found = Pass(raw=raw, consume=consume, boxed=True).run(seeds)
         grads = [found.get(n) for n in nodes]
-        return [g if g is None or isinstance(g, Tensor) else Tensor(g) for g in grads]
+        return [
+            g if g is None or isinstance(g, Tensor) else Tensor(np.asarray(g)) for g in grads
+        ]
 
     return [v for v, _ in pairs], pull
 

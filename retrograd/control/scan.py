@@ -15,6 +15,7 @@ from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import PURE, RAW, apply, current, lift, using
 from retrograd.core.op import FUNCTIONS, Op, front, function, op
+from retrograd.core.replay import region_now
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ir.evaluate import evaluate
@@ -53,8 +54,8 @@ class Scan(Op):
 
     def save(self, *args):
         """The results, and what the backward loop needs: inputs and every carry."""
-        if current.get() is not PURE:
-            outs, carries = self._stacked(args)
+        if current.get() is not PURE or region_now.get() is not None:
+            outs, carries = self._stacked(args)  # in a checkpoint: values that can be replayed
         else:
             with using(RAW):
                 found, kept = self._loop([a.array for a in args], keep=True)

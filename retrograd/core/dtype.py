@@ -20,7 +20,7 @@ from retrograd.core.errors import ArgumentError, DtypeError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-bool = np.dtype("bool")  # noqa: A001 - the standard's name
+bool = np.dtype("bool")  # the standard's name
 int8, int16, int32, int64 = (np.dtype(f"int{n}") for n in (8, 16, 32, 64))
 uint8, uint16, uint32, uint64 = (np.dtype(f"uint{n}") for n in (8, 16, 32, 64))
 float16, float32, float64 = (np.dtype(f"float{n}") for n in (16, 32, 64))
@@ -37,6 +37,7 @@ FLOATS = (*HALF, float32, float64)
 COMPLEX = (complex64, complex128)
 INTEGERS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 ALL = (bool, *INTEGERS, *FLOATS, *COMPLEX)
+_NATIVE = {d: d for d in ALL}  # the one object of each: the hot path compares by `is`
 
 _KINDS: dict[str, tuple[np.dtype, ...]] = {
     "bool": (bool,),
@@ -65,9 +66,10 @@ def as_dtype(who: str, dtype: Any) -> np.dtype:
         found = np.dtype(dtype)
     except TypeError as error:
         raise DtypeError(f"{who}: {dtype!r} does not name a dtype") from error
-    if found not in ALL:
+    ours = _NATIVE.get(found.newbyteorder("="))
+    if ours is None:
         raise DtypeError(f"{who}: dtype {found} is not one of {', '.join(map(str, ALL))}")
-    return found.newbyteorder("=")
+    return ours
 
 
 def rank(dtype: np.dtype) -> int:
@@ -79,7 +81,7 @@ def rank(dtype: np.dtype) -> int:
 
 def is_inexact(dtype: np.dtype) -> builtins.bool:
     """Whether gradients exist for it: floats and complex."""
-    return rank(dtype) >= 2  # noqa: PLR2004 - the ranks are listed one function up
+    return rank(dtype) >= 2  # the ranks are listed one function up
 
 
 def real_of(dtype: np.dtype) -> np.dtype:
@@ -106,7 +108,7 @@ def _pair(who: str, a: np.dtype, b: np.dtype) -> np.dtype:
     low, high = sorted((a, b), key=rank)
     if rank(low) == rank(high):
         found = np.dtype(float32) if {a, b} == set(HALF) else np.promote_types(a, b)
-    elif rank(high) == 3 and rank(low) == 2:  # noqa: PLR2004
+    elif rank(high) == 3 and rank(low) == 2:
         found = np.promote_types(high, complex_of(low))
     else:
         found = high
@@ -115,7 +117,7 @@ def _pair(who: str, a: np.dtype, b: np.dtype) -> np.dtype:
             f"{who}: {a} and {b} have no common integer dtype; convert one of them first",
             hint="x.astype(rg.int64)",
         )
-    if _strict.get() and rank(low) == rank(high) >= 2:  # noqa: PLR2004
+    if _strict.get() and rank(low) == rank(high) >= 2:
         raise DtypeError(
             f"{who}: {a} would be promoted to {found} to meet {b}, and "
             f"rg.debug.strict_promotion() is on; convert one of them by astype"
@@ -127,7 +129,7 @@ def of_number(value: complex, peer: np.dtype | None) -> np.dtype:
     """The dtype a weak Python number takes beside a tensor of dtype `peer`."""
     own = _PYTHON[type(value)]
     if peer is None or rank(own) > rank(peer):
-        if peer is not None and rank(own) == 3 and rank(peer) == 2:  # noqa: PLR2004
+        if peer is not None and rank(own) == 3 and rank(peer) == 2:
             return complex_of(peer)
         return own
     return peer
@@ -160,6 +162,32 @@ def isdtype(dtype: np.dtype, kind: Any) -> builtins.bool:
             raise ArgumentError(f"isdtype: kind {kind!r} is not one of {', '.join(_KINDS)}")
         return dtype in _KINDS[kind]
     return dtype == kind
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype:
+    """The dtype that arrays, dtypes and (weak) Python numbers meet in."""
+    if not arrays_and_dtypes:
+        raise ArgumentError("result_type: needs at least one array, dtype or number")
+    numbers = [a for a in arrays_and_dtypes if type(a) in _PYTHON]
+    dtypes = [_dtype_of("result_type", a) for a in arrays_and_dtypes if type(a) not in _PYTHON]
+    common = promote("result_type", *dtypes) if dtypes else None
+    for number in numbers:
+        common = of_number(number, common)
+    assert common is not None
+    return common
+
+
+def can_cast(from_: Any, to: Any, /) -> builtins.bool:
+    """Whether promotion takes the dtype (or the array's) `from_` to `to`."""
+    start, end = _dtype_of("can_cast", from_), _dtype_of("can_cast", to)
+    try:
+        return promote("can_cast", start, end) == end
+    except DtypeError:
+        return False
+
+
+def _dtype_of(who: str, value: Any) -> np.dtype:
+    return as_dtype(who, value if isinstance(value, type) else getattr(value, "dtype", value))
 
 
 def finfo(dtype: Any, /) -> Any:

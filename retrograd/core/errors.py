@@ -8,6 +8,7 @@
     ├── DerivativeError (ValueError)   no derivative exists, or it was consumed
     ├── TraceError (TypeError)         a value asked for where there is only a spec
     ├── AliasError (RuntimeError)      memory that the tape needs was changed from outside
+    ├── NonFiniteError (ArithmeticError)  debug.nans() found the first NaN or infinity
     └── OpError (TypeError)            for authors: an op's rules do not fit its forward
 
 Every message reads `who: what is wrong, with the values; what would be right`, then
@@ -119,6 +120,18 @@ class TraceError(RetrogradError, TypeError):
 
 class AliasError(RetrogradError, RuntimeError):
     """Memory that a later backward needs was changed from outside."""
+
+
+class NonFiniteError(RetrogradError, ArithmeticError):
+    """An op made a NaN or an infinity from finite operands, while rg.debug.nans() watched.
+
+    >>> import retrograd as rg
+    >>> with rg.debug.nans():
+    ...     rg.log(rg.zeros(2))
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.NonFiniteError: log: ...
+    """
 
 
 class OpError(RetrogradError, TypeError):

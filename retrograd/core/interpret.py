@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core import replay
+from retrograd.core import operators, replay, tree
 from retrograd.core.errors import DerivativeError, OpError, RetrogradError, TraceError
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
 from retrograd.core.quiet import loud, quiet
@@ -27,12 +27,18 @@ if TYPE_CHECKING:
 
 _F32, _F64 = dt.float32, dt.float64
 _ndarray = np.ndarray
+_region = replay.region_now.get
 
 
 class Interpreter:
     """What applying an op means. `outer` is the level below, None at the bottom."""
 
     outer: Interpreter | None = None
+    witness: Any = None  # debug.aliasing: checks kept values before a rule uses them
+
+    def pure(self) -> Interpreter:
+        """The same level, without the tape face."""
+        return self
 
     def call(self, op: Op, args: Sequence[Any]) -> Any:
         """Apply an op to whatever the caller gave: numbers and arrays are lifted first."""
@@ -49,76 +55,77 @@ class Eval(Interpreter):
     def __init__(self, *, recording: bool) -> None:
         self.recording = recording
 
+    def pure(self) -> Interpreter:
+        """The Eval that does not record."""
+        return PURE
+
     def call(self, op: Op, args: Sequence[Any]) -> Any:
-        """The hot path: float tensors of one dtype go straight to NumPy."""
+        """The hot path: one or two float tensors of one dtype go straight to NumPy."""
         try:
-            arrays = [a._data for a in args]
-            dtype = arrays[0].dtype
-            if dtype is not _F32 and dtype is not _F64:
+            if len(args) == 2:
+                a, b = args
+                x, y = a._data, b._data
+                fits = x.dtype is y.dtype or not op.uniform
+                tracked = a._node is not None or b._node is not None
+            else:
+                (a,) = args
+                x, y, fits, tracked = a._data, None, True, a._node is not None
+            dtype = x.dtype
+            if not fits or not op.hot or (dtype is not _F32 and dtype is not _F64):
                 return self.apply(op, op.coerce(args))
-            if op.uniform:
-                for a in arrays:
-                    if a.dtype is not dtype:
-                        return self.apply(op, op.coerce(args))
-        except (AttributeError, IndexError):  # numbers, boxes, shells, no operands
+        except (AttributeError, ValueError):  # numbers, boxes, shells, more or no operands
             return self.apply(op, op.coerce(args))
-        return self.run(op, args, arrays, forward=op.forward)
+        token = quiet()
+        try:
+            out = op.forward(x) if y is None else op.forward(x, y)
+        except Exception as error:
+            refuse(op, [a._data for a in args], error)
+            raise
+        finally:
+            loud(token)
+        if type(out) is not _ndarray or _region() is not None:
+            return self._finish(op, args, [a._data for a in args], out)
+        result = Tensor(out)
+        if tracked and self.recording:
+            result._node = record(op, args, (x, out) if y is None else (x, y, out), out)
+        return result
 
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
         """Apply an op to tensors that fit it."""
         for a in args:
             if isinstance(a, Box):
                 raise escaped(op, a)
-        return self.run(op, args, [a.array for a in args], forward=None)
-
-    def run(self, op: Op, args: Sequence[Any], arrays: list[Any], *, forward: Any) -> Any:
-        """Compute, wrap, record."""
         if op.saves and self.recording and any(a._node is not None for a in args):
             return self._saved(op, args)
+        arrays = [a.array for a in args]
         token = quiet()
         try:
-            out = compute(op, arrays) if forward is None else forward(*arrays)
+            out = compute(op, arrays)
         except Exception as error:
-            refuse(op, [spec_of(a) for a in arrays], error)
+            refuse(op, arrays, error)
             raise
         finally:
             loud(token)
-        if type(out) is not _ndarray:
-            if type(out) is tuple or len(op.outputs) > 1:
-                return self._several(op, args, arrays, out)
-            out = np.asarray(out)
+        return self._finish(op, args, arrays, out)
+
+    def _finish(self, op: Op, args: Sequence[Any], arrays: Any, out: Any) -> Any:
+        """Wrap and record what was computed: one output or several, in a region or not."""
+        if type(out) is tuple or len(op.outputs) > 1:
+            return self._several(op, args, arrays, out)
+        out = np.asarray(out)
         result = Tensor(out)
-        region = replay.region_now.get()
+        region = _region()
         if region is not None and not op.effect:
             (result._cell,) = replay.enter(op, list(args), [out], region)
-        if self.recording:
-            for a in args:
-                if a._node is not None:
-                    result._node = self._record(op, args, arrays, out, result, region)
-                    break
+        if self.recording and any(a._node is not None for a in args):
+            values = packed(op, args, arrays, [out], [result], region)
+            result._node = record(op, args, values, out, region)
         return result
-
-    def _record(
-        self, op: Op, args: Sequence[Any], arrays: Any, out: Any, result: Any, region: Any
-    ) -> Node | None:
-        if out.dtype is not _F32 and out.dtype is not _F64 and not dt.is_inexact(out.dtype):
-            return None
-        parents, mask = track(op, args)
-        if not mask:
-            return None
-        recipe = op.reverse(mask)
-        if recipe is None:
-            recipe = no_recipe(op, mask)
-        values = (tuple(arrays), out) if op.variadic else (*arrays, out)
-        if region is not None:
-            tensors = (tuple(args), result) if op.variadic else (*args, result)
-            values = _cells(values, tensors)
-        return Node(op, parents, recipe, recipe.keep(values), out.shape, out.dtype, region)
 
     def _several(self, op: Op, args: Sequence[Any], arrays: Any, out: Any) -> Any:
         outs = [np.asarray(o) for o in out]
         results = [Tensor(o) for o in outs]
-        region = replay.region_now.get()
+        region = _region()
         if region is not None and not op.effect:
             for r, c in zip(results, replay.enter(op, list(args), outs, region), strict=True):
                 r._cell = c
@@ -126,21 +133,21 @@ class Eval(Interpreter):
             parents, mask = track(op, args)
             if mask:
                 recipe = op.reverse(mask) or no_recipe(op, mask)
-                values = (tuple(arrays), *outs) if op.variadic else (*arrays, *outs)
-                if region is not None:
-                    head = (tuple(args),) if op.variadic else tuple(args)
-                    values = _cells(values, (*head, *results))
+                values = packed(op, args, arrays, outs, results, region)
                 several(op, parents, recipe, recipe.keep(values), results, region)
         return tuple(results)
 
     def _saved(self, op: Op, args: Sequence[Any]) -> Any:
         """An op that says itself what it keeps (a function with its own derivative)."""
         with using(PURE):
-            outs, residuals = op.save(*(Tensor(a.array) for a in args))  # type: ignore[attr-defined]
+            outs, residuals = op.save(*(Tensor(a._data, None, a._cell) for a in args))  # type: ignore[attr-defined]
         parents, mask = track(op, args)
-        kept = ([a.handle() for a in args], residuals)
-        results = [Tensor(o.array) for o in outs]
-        several(op, parents, op.reverse(mask), kept, results, None)
+        region = _region()
+        if region is not None:
+            residuals = tree.map(lambda t: t.shell(), residuals)
+        kept = ([a.shell() if region else a.handle() for a in args], residuals)
+        results = [Tensor(o.array, None, o._cell) for o in outs]
+        several(op, parents, op.reverse(mask), kept, results, region)
         return tuple(results)
 
 
@@ -168,12 +175,34 @@ def track(op: Op, args: Sequence[Any]) -> tuple[list[Node | None], int]:
     return parents, mask
 
 
-def _cells(values: tuple[Any, ...], tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values with those that can be replayed given as cells."""
-    return tuple(
-        _cells(v, t) if type(v) is tuple else Deferred(t._cell, v) if t._cell is not None else v
-        for v, t in zip(values, tensors, strict=True)
-    )
+def record(op: Op, args: Sequence[Any], values: Any, out: Any, region: Any = None) -> Node | None:
+    """The tape node of an op that just ran on tracked tensors; None if nothing can flow."""
+    dtype = out.dtype
+    if dtype is not _F32 and dtype is not _F64 and not dt.is_inexact(dtype):
+        return None
+    if len(args) == 2 and not op.fixed:  # the hot path: two operands are spelled out
+        a, b = parents = args[0]._node, args[1]._node
+        mask = 2 if a is None else 1 if b is None else 3
+    else:
+        parents, mask = track(op, args)
+        if not mask:
+            return None
+    recipe = op._pulls.get(mask) or op.reverse(mask) or no_recipe(op, mask)
+    return Node(op, parents, recipe, recipe.keep(values), out.shape, dtype, region)
+
+
+def packed(
+    op: Op, args: Any, arrays: Any, outs: Any, results: Any, region: Any
+) -> tuple[Any, ...]:
+    """Inputs and outputs as recipes index them; in a region, as cells where there are any."""
+    given, made = tuple(arrays), tuple(outs)
+    if region is not None:
+        given, made = tuple(map(_cell, args, arrays)), tuple(map(_cell, results, outs))
+    return (given, *made) if op.variadic else (*given, *made)
+
+
+def _cell(t: Any, value: Any) -> Any:
+    return value if t._cell is None else Deferred(t._cell, value)
 
 
 class Deferred:
@@ -193,7 +222,7 @@ class Deferred:
 
 def compute(op: Op, arrays: Sequence[Any]) -> Any:
     """Run an op on arrays; half precision is stored, float32 is what computes."""
-    if not any(a.dtype in dt.HALF for a in arrays):
+    if op.bodied or not any(a.dtype in dt.HALF for a in arrays):
         return op.forward(*arrays)
     specs = op.shape(*(spec_of(a) for a in arrays))
     out = op.forward(*(a.astype(_F32) if a.dtype in dt.HALF else a for a in arrays))
@@ -209,15 +238,52 @@ class Raw(Interpreter):
     """Compute on bare arrays: no tensors, no tape, no lifting."""
 
     def call(self, op: Op, args: Sequence[Any]) -> Any:
-        """Straight to NumPy."""
+        """Straight to NumPy, unless half precision must be widened as it is everywhere."""
+        for a in args:
+            dtype = getattr(a, "dtype", _F32)
+            if dtype is not _F32 and dtype is not _F64 and dtype in dt.HALF:
+                return compute(
+                    op, [x if hasattr(x, "dtype") else np.asarray(x, dtype) for x in args]
+                )
         return op.forward(*args)
 
     apply = call
 
 
+class Watcher(Interpreter):
+    """Looks on while the level below computes: changes nothing, may raise."""
+
+    def __init__(self, outer: Interpreter) -> None:
+        self.outer: Interpreter = outer
+
+    def pure(self) -> Interpreter:
+        """The same watcher above the level that does not record."""
+        return self.above(self.outer.pure())
+
+    def above(self, outer: Interpreter) -> Watcher:
+        """This watcher, standing on another level."""
+        raise NotImplementedError
+
+    def call(self, op: Op, args: Sequence[Any]) -> Any:
+        """Apply below, then look."""
+        out = self.outer.call(op, args)
+        self.look(op, args, out)
+        return out
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """Apply below, then look."""
+        out = self.outer.apply(op, args)
+        self.look(op, args, out)
+        return out
+
+    def look(self, op: Op, args: Sequence[Any], out: Any) -> None:
+        """See what went in and what came out."""
+        raise NotImplementedError
+
+
 EVAL, PURE, RAW = Eval(recording=True), Eval(recording=False), Raw()
 current: ContextVar[Interpreter] = ContextVar("interpreter", default=EVAL)
-_get = current.get
+_get = operators.level = current.get
 
 
 def apply(op: Op, *args: Any) -> Any:
@@ -253,8 +319,7 @@ def below() -> Interpreter:
 
     Inside transforms, tensors of the outside that require gradients are constants.
     """
-    found = _get()
-    return PURE if found is EVAL else found
+    return _get().pure()
 
 
 def expanded(interpreter: Interpreter, op: Op, args: Sequence[Any]) -> Any:
@@ -272,12 +337,12 @@ def _forward(self: Composite, *arrays: Any) -> Any:
 Composite.forward = _forward  # type: ignore[method-assign]
 
 
-def refuse(op: Op, specs: list[Spec], cause: Exception) -> None:
+def refuse(op: Op, arrays: Sequence[Any], cause: Exception) -> None:
     """Say in our words why an op could not run; returns if the shape rule finds nothing."""
     if isinstance(cause, RetrogradError):
         return
     try:
-        op.shape(*specs)
+        op.shape(*map(spec_of, arrays))
     except RetrogradError as error:
         raise error from cause
 

@@ -73,7 +73,10 @@ class Op:
     host: ClassVar[str] = ""  # why a compiled program calls NumPy for it
     saves: ClassVar[bool] = False  # `save` gives (outputs, residuals) in place of keeps
     inline: ClassVar[bool] = False  # traced as what it expands to
+    hot: ClassVar[bool] = False  # one output, fixed number of inputs: the short way to NumPy
     rule: ClassVar[dict[str, Rule]] = {}
+    _pulls: ClassVar[dict[int, Any]] = {}
+    _pushes: ClassVar[dict[int, Any]] = {}
     apply: ClassVar[Callable[..., Any]]  # the seam; interpret.py puts it here
 
     def shape(self, *specs: Spec) -> Any:
@@ -170,18 +173,16 @@ class Op:
     @classmethod
     def reverse(cls, mask: int) -> Any:
         """How to pull cotangents back to the inputs in `mask`, or None if only a jvp is known."""
-        key = ("reverse", mask)
-        if key not in cls._recipes:  # type: ignore[attr-defined]
-            cls._recipes[key] = cls._reverse(mask)  # type: ignore[attr-defined]
-        return cls._recipes[key]  # type: ignore[attr-defined]
+        if mask not in cls._pulls:
+            cls._pulls[mask] = cls._reverse(mask)
+        return cls._pulls[mask]
 
     @classmethod
     def ahead(cls, mask: int) -> Any:
         """How to push tangents of the inputs in `mask` forward, or None if only a vjp is known."""
-        key = ("ahead", mask)
-        if key not in cls._recipes:  # type: ignore[attr-defined]
-            cls._recipes[key] = cls._ahead(mask)  # type: ignore[attr-defined]
-        return cls._recipes[key]  # type: ignore[attr-defined]
+        if mask not in cls._pushes:
+            cls._pushes[mask] = cls._ahead(mask)
+        return cls._pushes[mask]
 
     @classmethod
     def _reverse(cls, mask: int) -> Recipe | None:
@@ -294,7 +295,9 @@ def prepare(cls: Any) -> Any:
     names += [f"{r}_{n}" for r in ("vjp", "slope", "transpose") for n in cls.inputs]
     found = {name: rules.read_rule(cls, name) for name in names}
     cls.rule = {name: rule for name, rule in found.items() if rule is not None}
-    cls._recipes = {}
+    cls._pulls, cls._pushes = {}, {}
+    single = not isinstance(cls.outputs, property) and len(cls.outputs) == 1
+    cls.hot = single and not cls.variadic and not cls.saves
     return cls
 
 

@@ -7,6 +7,7 @@ documented way is used. `rg.debug.nans()` is how a user finds the first NaN.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ def _fast() -> tuple[Any, Any]:
     umath = np._core.umath  # type: ignore[attr-defined]
     state = umath._make_extobj(all="ignore")
     variable = umath._extobj_contextvar
-    return (lambda: variable.set(state)), variable.reset
+    return partial(variable.set, state), variable.reset
 
 
 def _documented() -> tuple[Any, Any]:

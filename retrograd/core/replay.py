@@ -14,15 +14,19 @@ from __future__ import annotations
 
 import weakref
 from contextvars import ContextVar
+from itertools import count
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.core.quiet import loud, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-
 region_now: ContextVar[Region | None] = ContextVar("region", default=None)
 compute: Callable[..., Any]  # run an op on arrays; interpret.py puts it here
+_serial = count().__next__  # one step, so that threads cannot disturb each other's order
 
 
 class Region:
@@ -49,15 +53,21 @@ class Region:
         self.loaded.clear()
 
 
+def move(old: Region | None, new: Region | None) -> Region | None:
+    """Go from one region to another: what was replayed for those that are left is dropped."""
+    while old is not None and not old.encloses(new):
+        old.clear()
+        old = old.outer
+    return new
+
+
 class Step:
     """One op inside a region, with what is needed to run it again."""
 
     __slots__ = ("inputs", "op", "region", "serial", "values", "weak")
-    _count = 0
 
     def __init__(self, op: Any, inputs: list[Any], region: Region, values: list[Any]) -> None:
-        Step._count += 1
-        self.serial = Step._count
+        self.serial = _serial()
         self.op = op
         self.inputs = inputs  # Cells, or arrays from outside the region
         self.region = region
@@ -71,8 +81,12 @@ class Step:
     def run(self) -> None:
         """Compute the values again; the inputs are there."""
         arrays = [i.array if type(i) is Cell else i for i in self.inputs]
-        out = compute(self.op, arrays)
-        self.values = list(out) if isinstance(out, tuple) else [out]
+        token = quiet()
+        try:
+            out = compute(self.op, arrays)
+        finally:
+            loud(token)
+        self.values = [np.asarray(o) for o in (out if isinstance(out, tuple) else (out,))]
         self.weak = [weakref.ref(v) for v in self.values]
         self.region.loaded.append(self)
 

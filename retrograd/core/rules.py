@@ -141,11 +141,24 @@ SPEC_OF: dict[type, Callable[[Any], Any]] = {}  # filled by op.py for arrays and
 class SlopeRecipe(Recipe):
     """Elementwise ops: one slope for each differentiated input."""
 
+    __slots__ = ("slopes",)
+
+    def __init__(self, rules: list[tuple[Any, Rule]]) -> None:
+        super().__init__(rules)
+        # a slope that asks for one value, as most do, is given it without a detour
+        self.slopes = [
+            (i, slope, self.keeps.index(rule.keeps[0]), None)
+            if len(rule.keeps) == 1
+            else (i, slope, -1, get)
+            for i, rule, slope, get in self.parts
+        ]
+
     def pull(self, op: Any, g: Any, kept: Any, count: int) -> list[Any]:
         """The cotangents of the inputs, None where not asked for."""
         out = [None] * count
-        for i, _, slope, get in self.parts:
-            out[i] = scale(g, slope(op, *get(kept)))
+        for i, slope, only, get in self.slopes:
+            s = slope(op, kept[only]) if get is None else slope(op, *get(kept))
+            out[i] = g * s if type(s) is not int else scale(g, s)
         return out
 
     def push(self, op: Any, tangents: Sequence[Any], kept: Any) -> Any:

@@ -8,9 +8,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from retrograd.core.spec import Spec
-from retrograd.core.where import PACKAGE, Where
+from retrograd.core.where import INTERNAL, Where
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from retrograd.core.op import Op
@@ -44,7 +46,7 @@ class Node:
     def __init__(
         self,
         op: Op | None,
-        parents: list[Node | None],
+        parents: Sequence[Node | None],
         recipe: Any,
         kept: Any,
         shape: tuple[int, ...],
@@ -60,10 +62,12 @@ class Node:
         self.dtype = dtype
         self.region = region
         self.extras: Extras | None = None
-        frame = sys._getframe(2)  # the hot path: no call to where.here
-        while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+        frame = sys._getframe(3)  # the hot path: no call to where.here
+        code = frame.f_code
+        while code.co_filename in INTERNAL and frame.f_back is not None:
             frame = frame.f_back
-        self.code = frame.f_code
+            code = frame.f_code
+        self.code = code
         self.offset = frame.f_lasti
 
     @property

@@ -91,6 +91,11 @@ class Tensor(Operators):
         return self._node is None or isinstance(self._node, Leaf)
 
     @property
+    def leaf(self) -> Leaf | None:
+        """The identity of a leaf, shared by all its handles; None for other tensors."""
+        return self._node if isinstance(self._node, Leaf) else None
+
+    @property
     def grad(self) -> Tensor | None:
         """The gradient that backward left here: on leaves, and where `retain_grad` asked."""
         node = self._node
@@ -148,7 +153,7 @@ class Tensor(Operators):
         """What a tape keeps: the bytes only if no checkpoint region can bring them back."""
         if self._cell is None:
             return self.handle()
-        return Tensor(None, None, self._cell)
+        return Tensor(None, self._node, self._cell)
 
     def replace(self, other: Tensor) -> None:
         """Make this handle point to another value; what the tape recorded stays."""

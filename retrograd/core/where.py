@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
+INTERNAL = {  # our own files: the user's line is the innermost frame that is in none of them
+    os.path.join(folder, name)
+    for folder, _, names in os.walk(PACKAGE)
+    for name in names
+    if name.endswith(".py")
+}
+
 
 class Where(NamedTuple):
     """A place in the user's program."""
@@ -45,6 +52,6 @@ class Where(NamedTuple):
 def here(depth: int = 1) -> Where | None:
     """The innermost frame, `depth` calls up or more, that is outside the package."""
     frame: FrameType | None = sys._getframe(depth)  # noqa: SLF001 - the documented cheap way
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame is not None and frame.f_code.co_filename in INTERNAL:
         frame = frame.f_back
     return None if frame is None else Where(frame.f_code, frame.f_lasti)

@@ -1,16 +1,22 @@
-"""New tensors from values, shapes and ranges."""
+"""New tensors from values, shapes and ranges. Nothing here is recorded."""
 
 from __future__ import annotations
 
+import operator
+from itertools import chain
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.errors import ArgumentError, DtypeError
+from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
+from retrograd.core.interpret import RAW, current, lift
 from retrograd.core.op import function
 from retrograd.core.spec import shape_tuple
 from retrograd.core.tensor import Tensor
+from retrograd.ops import cast, join
+from retrograd.ops import shape as moves
 
 
 @function
@@ -19,57 +25,300 @@ def asarray(
 ) -> Tensor:
     """`obj` as a tensor; arrays keep their dtype, Python floats become float32.
 
-    NumPy arrays are copied unless `copy=False`; then see `rg.debug.aliasing`.
+    Arrays of NumPy and others are copied unless `copy=False`; then see
+    `rg.debug.aliasing`. Sequences that hold tensors are stacked, and differentiable.
     """
+    on_cpu("asarray", device)
     wanted = None if dtype is None else dt.as_dtype("asarray", dtype)
     if isinstance(obj, Tensor):
-        return obj if wanted is None else obj.astype(wanted)
+        return _from_tensor(obj, wanted, copy)
     if isinstance(obj, (np.ndarray, np.generic)):
-        own = dt.as_dtype("asarray", obj.dtype)
-        return Tensor(np.array(obj, dtype=wanted or own, copy=copy is not False or None))
-    return Tensor(_from_python(obj, wanted))
+        return Tensor(_from_array(obj, wanted, copy))
+    if not isinstance(obj, (list, tuple, *dt._PYTHON)) and _is_array(obj):
+        return Tensor(_from_array(np.asarray(obj), wanted, copy))
+    if copy is False:
+        raise ArgumentError(f"asarray: {type(obj).__name__} cannot be shared; copy is False")
+    kinds, dtypes = _survey(obj)
+    if any(issubclass(kind, Tensor) for kind in kinds):
+        return _from_tensors(obj, wanted)
+    return Tensor(_from_python(obj, kinds, dtypes, wanted))
 
 
-def _from_python(obj: Any, wanted: np.dtype | None) -> np.ndarray:
+def on_cpu(who: str, device: Any) -> None:
+    """Refuse any device but the one there is."""
+    if device is not None and device != "cpu":
+        raise ArgumentError(f"{who}: the one device is 'cpu'; got {device!r}")
+
+
+def _from_tensor(obj: Tensor, wanted: np.dtype | None, copy: Any) -> Tensor:
+    if wanted is not None and wanted != obj.dtype:
+        if copy is False:
+            raise ArgumentError(f"asarray: {obj.dtype} as {wanted} is a copy; copy is False")
+        return cast.astype(obj, wanted)
+    if not copy:
+        return obj
+    if type(obj) is not Tensor:
+        return obj.handle()
+    return Tensor(np.array(obj.array), obj._node, obj._cell)
+
+
+def _from_array(obj: Any, wanted: np.dtype | None, copy: Any) -> np.ndarray:
+    own = dt.as_dtype("asarray", obj.dtype)
+    wanted = wanted or own
+    if copy is False:
+        if wanted != obj.dtype or not isinstance(obj, np.ndarray):
+            raise ArgumentError(f"asarray: {obj.dtype} as {wanted} is a copy; copy is False")
+        return np.asarray(obj)
+    if own.kind == "c" and wanted.kind not in "cb":
+        obj = obj.real
+    with np.errstate(all="ignore"):
+        return np.array(obj, dtype=wanted)
+
+
+def _is_array(obj: Any) -> bool:
+    """Whether NumPy reads memory from it: another library's array, a buffer."""
+    if hasattr(obj, "__array__") or hasattr(obj, "__array_interface__"):
+        return True
     try:
-        array = np.array(obj)
+        memoryview(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def _survey(obj: Any) -> tuple[set[type], set[np.dtype]]:
+    """The types that nested sequences hold, and the dtypes of the arrays among them."""
+    kinds: set[type] = set()
+    dtypes: set[np.dtype] = set()
+    level = [obj]
+    for _ in range(65):  # NumPy's largest number of axes, and the leaves
+        found = set(map(type, level))
+        nested = tuple(kind for kind in found if issubclass(kind, (list, tuple)))
+        flat = found - set(nested)
+        kinds |= flat
+        if any(hasattr(kind, "dtype") for kind in flat):
+            dtypes |= {v.dtype for v in level if hasattr(v, "dtype")}
+        if not nested:
+            return kinds, dtypes
+        level = list(chain.from_iterable(v for v in level if isinstance(v, nested)))
+    raise ArgumentError("asarray: sequences are nested more than 64 deep")
+
+
+def _from_tensors(obj: Any, wanted: np.dtype | None) -> Tensor:
+    """Nested sequences that hold tensors: all leaves stacked at once, then shaped."""
+    leaves, outer = [obj], []
+    while any(isinstance(v, (list, tuple)) for v in leaves):
+        lengths = {len(v) if isinstance(v, (list, tuple)) else -1 for v in leaves}
+        if len(lengths) > 1:
+            raise ArgumentError("asarray: the nested sequences are ragged")
+        outer.append(lengths.pop())
+        leaves = list(chain.from_iterable(leaves))
+    try:
+        found = join.stack(leaves)
+    except ShapeError as error:
+        raise ArgumentError(
+            f"asarray: the nested sequences are ragged: {error.message}"
+        ) from error
+    found = moves.reshape(found, (*outer, *found.shape[1:]))
+    return found if wanted is None else cast.astype(found, wanted)
+
+
+def _from_python(
+    obj: Any, kinds: set[type], dtypes: set[np.dtype], wanted: np.dtype | None
+) -> np.ndarray:
+    words = [kind.__name__ for kind in kinds if issubclass(kind, (str, bytes))]
+    if words:
+        raise DtypeError(f"asarray: {words[0]} does not hold numbers")
+    if wanted is None:
+        numbers = [kind(0) for kind in kinds if kind in dt._PYTHON]
+        wanted = dt.result_type(*dtypes, *numbers) if dtypes or numbers else None
+    try:
+        with np.errstate(all="ignore"):
+            array = np.array(obj, dtype=wanted)
+    except OverflowError as error:
+        raise DtypeError(f"asarray: a number does not fit in {wanted}: {error}") from error
     except ValueError as error:
-        raise ArgumentError(f"asarray: the nested sequences are ragged: {error}") from error
+        ragged = "inhomogeneous" in str(error) or "sequence" in str(error)
+        what = "the nested sequences are ragged" if ragged else "not the numbers asked for"
+        raise ArgumentError(f"asarray: {what}: {error}") from error
+    except TypeError as error:
+        raise DtypeError(
+            f"asarray: {type(obj).__name__} does not fit in {wanted}: {error}"
+        ) from error
     if array.dtype == object:
         raise DtypeError(f"asarray: {type(obj).__name__} does not hold numbers")
-    weak = {"f": dt.float32, "c": dt.complex64}.get(array.dtype.kind)
-    return array.astype(wanted or weak or dt.as_dtype("asarray", array.dtype))
+    return array if wanted is not None else array.astype(_weak(array.dtype))
+
+
+def _weak(dtype: np.dtype) -> np.dtype:
+    """What Python's numbers become: NumPy's choice, but single precision."""
+    return {"f": dt.float32, "c": dt.complex64}.get(dtype.kind) or dt.as_dtype("asarray", dtype)
 
 
 @function
 def tensor(obj: Any, /, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A new tensor with a copy of the values; a leaf of the tape with `requires_grad`."""
-    found = asarray(obj, dtype=dtype)
-    found = Tensor(np.array(found.array))
-    return found.requires_grad_() if requires_grad else found
+    """A new tensor with a copy of the values.
+
+    With `requires_grad` it is a new leaf of the tape; otherwise what is made of tensors
+    stays connected to them.
+    """
+    found = asarray(obj, dtype=dtype, copy=True)
+    if requires_grad:
+        if type(found) is Tensor:
+            found = Tensor(found.array)
+        return found.requires_grad_()
+    return found
+
+
+# -- from shapes and ranges: bare arrays inside rules that run under Raw ----------------------
+
+
+def made(array: np.ndarray) -> Any:
+    """A new array as what ops take here: a tensor, or under Raw the array."""
+    return array if current.get() is RAW else Tensor(array)
+
+
+def _options(who: str, dtype: Any, device: Any, default: np.dtype = dt.float32) -> np.dtype:
+    on_cpu(who, device)
+    return default if dtype is None else dt.as_dtype(who, dtype)
 
 
 @function
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All zero."""
-    wanted = dt.float32 if dtype is None else dt.as_dtype("zeros", dtype)
-    return Tensor(np.zeros(shape_tuple("zeros", shape), wanted))
+    wanted = _options("zeros", dtype, device)
+    return made(np.zeros(shape_tuple("zeros", shape), wanted))
 
 
 @function
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All one."""
-    wanted = dt.float32 if dtype is None else dt.as_dtype("ones", dtype)
-    return Tensor(np.ones(shape_tuple("ones", shape), wanted))
+    wanted = _options("ones", dtype, device)
+    return made(np.ones(shape_tuple("ones", shape), wanted))
+
+
+@function
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """All zero: what elsewhere is whatever lay in memory has a value here."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+@function
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """All `fill_value`: a number, or a tensor that is broadcast and stays differentiable."""
+    to = shape_tuple("full", shape)
+    value = asarray(fill_value, dtype=dtype, device=device)
+    if isinstance(fill_value, Tensor):
+        return moves.broadcast_to(value, to)
+    if value.ndim:
+        raise ArgumentError(f"full: fill_value must be a number; got shape {value.shape}")
+    return made(np.full(to, value.array))
 
 
 @function
 def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All zero, in the shape and dtype of x."""
-    return zeros(x.shape, dtype=x.dtype if dtype is None else dtype)
+    x = lift(x)
+    return zeros(x.shape, dtype=x.dtype if dtype is None else dtype, device=device)
 
 
 @function
 def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All one, in the shape and dtype of x."""
-    return ones(x.shape, dtype=x.dtype if dtype is None else dtype)
+    x = lift(x)
+    return ones(x.shape, dtype=x.dtype if dtype is None else dtype, device=device)
+
+
+@function
+def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """All zero, in the shape and dtype of x; see `empty`."""
+    return zeros_like(x, dtype=dtype, device=device)
+
+
+@function
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """All `fill_value`, in the shape and dtype of x."""
+    x = lift(x)
+    return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=device)
+
+
+@function
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: Any = None,
+    device: Any = None,
+) -> Tensor:
+    """A matrix with ones on diagonal k, zeros elsewhere."""
+    wanted = _options("eye", dtype, device)
+    rows, columns = shape_tuple("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    return made(np.eye(rows, columns, k=k, dtype=wanted))
+
+
+@function
+def arange(
+    start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """start, start + step, ... before `stop`; from 0 to `start` if stop is not given."""
+    ends = (0, start) if stop is None else (start, stop)
+    first, last, by = (_plain("arange", v) for v in (*ends, step))
+    if not np.isfinite([first, last, by]).all() or not by:
+        raise ArgumentError(
+            f"arange: start {first}, stop {last}, step {by} must be finite, step not 0"
+        )
+    whole = all(isinstance(v, int) for v in (first, last, by))
+    wanted = _options("arange", dtype, device, dt.int64 if whole else dt.float32)
+    try:
+        if whole:
+            return made(np.arange(first, last, by, dtype=np.int64).astype(wanted))
+    except OverflowError as error:
+        raise DtypeError(f"arange: {first} to {last} does not fit in int64") from error
+    count = max(ceil((last - first) / by), 0)
+    return made((first + by * np.arange(count)).astype(wanted))
+
+
+def _plain(who: str, value: Any) -> Any:
+    """A Python number; of NumPy's and ours only what can be read without losing a gradient."""
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, (np.generic, np.ndarray)) and not value.ndim:
+        return value.item()
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{who}: start, stop and step must be numbers; got {type(value).__name__}"
+        ) from error
+
+
+@function
+def linspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """`num` numbers at equal distances from `start` to `stop`, with it or before it.
+
+    Tensors without axes may be given as ends; the result is differentiable in them.
+    """
+    if operator.index(num) < 0:
+        raise ArgumentError(f"linspace: num must be at least 0; got {num}")
+    ends = [v if type(v) in dt._PYTHON else asarray(v) for v in (start, stop)]
+    if any(isinstance(v, Tensor) and v.ndim for v in ends):
+        raise ArgumentError("linspace: start and stop must be numbers or have no axes")
+    common = dt.result_type(*ends, 0.0)
+    wanted = _options("linspace", dtype, device, common)
+    if not any(isinstance(v, Tensor) for v in (start, stop)):
+        wide = np.complex128 if common.kind == "c" else np.float64
+        a, b = (np.asarray(v.array if isinstance(v, Tensor) else v, wide) for v in ends)
+        return made(np.linspace(a, b, num, endpoint=endpoint).astype(wanted))
+    weights = linspace(0.0, 1.0, num, dtype=dt.real_of(common), endpoint=endpoint)
+    return cast.astype(ends[0] * (1 - weights) + ends[1] * weights, wanted)

@@ -1,8 +1,8 @@
 """Exponentials and logarithms, and the curves made of them: one slope each.
 
-A slope names what loses no digits: `expm1` keeps x, because out + 1 is 0 far below zero;
-`exp` and `tanh` keep out, because nothing is lost. sinh, cosh and the inverse ones are in
-`hyperbolic`.
+Slopes keep out where they can. `expm1` keeps x, because out + 1 is 0 far below zero. Those of
+`sigmoid` and `tanh`, from out, are right to an ulp of 1 where out is next to 1. The other
+hyperbolic functions are in `hyperbolic`, `log_sigmoid` and `logit` in `logarithmic`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.core.interpret import apply, lift
-from retrograd.core.op import FUNCTIONS, Elementwise, function, op
+from retrograd.core.interpret import apply
+from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
+from retrograd.ops import select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -277,7 +278,7 @@ def _lead(a: Any, b: Any) -> Any:
     """a - b, and 0 for two infinities of one sign."""
     gap = a - b
     # Only where it is nan: at finite ties the second derivative flows through the gap.
-    return FUNCTIONS["where"]((a == b) & (gap != gap), 0.0, gap)
+    return select.where((a == b) & (gap != gap), 0.0, gap)
 
 
 @function
@@ -343,12 +344,6 @@ SOFTPLUS = Softplus()
 def softplus(x: Any, /) -> Tensor:
     """log(1 + exp(x)), element by element, without overflow."""
     return apply(SOFTPLUS, x)
-
-
-@function
-def log_sigmoid(x: Any, /) -> Tensor:
-    """log(sigmoid(x)), element by element; x itself far below zero."""
-    return -softplus(-lift(x))
 
 
 @op

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from retrograd.core.errors import ArgumentError, ShapeError
+from retrograd.core.errors import ArgumentError, BoundsError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, function, op
-from retrograd.core.spec import Spec, axis_index
+from retrograd.core.spec import Spec, axes_tuple, axis_index, broadcast_shapes, shape_tuple
 from retrograd.core.tensor import Tensor
 from retrograd.ops import reduce
 
@@ -24,7 +25,8 @@ class Reshape(Linear):
     def shape(self, x: Spec) -> Spec:
         if prod(self.to) != x.size:
             raise ShapeError(
-                f"reshape: x {x.shape} has {x.size} elements; shape {self.to} has {prod(self.to)}"
+                f"reshape: x {x.shape} has {x.size} elements; shape {self.to} has "
+                f"{prod(self.to)}"
             )
         return x.with_shape(self.to)
 
@@ -52,20 +54,33 @@ class Reshape(Linear):
 
 
 @function
-def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
-    """x in another shape; one length may be -1 and follows from the others."""
+def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:  # noqa: ARG001
+    """x in another shape; one length may be -1 and follows from the others.
+
+    Tensors do not change, so `copy`, which the standard has, makes no difference.
+    """
     x = lift(x)
-    to = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    to = tuple(int(n) for n in to)
-    if -1 in to:
+    to = lengths("reshape", shape)
+    if to and min(to) < 0:
         to = _inferred(x.shape, to)
     return x if to == x.shape else apply(Reshape(to), x)
 
 
+def lengths(who: str, shape: Any) -> tuple[int, ...]:
+    """Lengths given as an int or a sequence of ints."""
+    try:
+        return tuple(map(index, shape)) if isinstance(shape, (tuple, list)) else (index(shape),)
+    except TypeError as error:
+        raise ArgumentError(f"{who}: lengths must be integers; got {shape!r}") from error
+
+
 def _inferred(old: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
     known = prod(n for n in to if n != -1)
-    if to.count(-1) > 1 or not known or prod(old) % known:
-        raise ShapeError(f"reshape: {old} cannot become {to}; one -1 must follow from the rest")
+    if to.count(-1) != 1 or min(to) < -1 or not known or prod(old) % known:
+        raise ShapeError(
+            f"reshape: x {old} has {prod(old)} elements, which cannot become {to}; "
+            f"one length may be -1 if it follows from the others"
+        )
     return tuple(prod(old) // known if n == -1 else n for n in to)
 
 
@@ -111,7 +126,8 @@ class BroadcastTo(Linear):
 @function
 def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
     """x repeated to `shape` by the rules of broadcasting."""
-    shape = tuple(shape)
+    x = lift(x)
+    shape = shape_tuple("broadcast_to", shape)
     return x if x.shape == shape else apply(BroadcastTo(shape), x)
 
 
@@ -127,7 +143,7 @@ class PermuteDims(Linear):
     def forward(self, x):
         return np.transpose(x, self.axes)
 
-    def transpose(self, g):
+    def transpose(self, g):  # argsort inverts a permutation
         return apply(PermuteDims(tuple(np.argsort(self.axes).tolist())), g)
 
     def batch(self, size, args, mapped):
@@ -164,7 +180,98 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
         raise ArgumentError(f"moveaxis: {source} and {destination} must have equal lengths")
     from_ = [axis_index("moveaxis", a, x.ndim) for a in sources]
     to = [axis_index("moveaxis", a, x.ndim) for a in targets]
+    if len(set(from_)) != len(from_) or len(set(to)) != len(to):
+        raise ArgumentError(f"moveaxis: {source} to {destination} names an axis twice")
     order = [i for i in range(x.ndim) if i not in from_]
     for place, axis in sorted(zip(to, from_, strict=True)):
         order.insert(place, axis)
     return permute_dims(x, tuple(order))
+
+
+@function
+def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
+    """x with two axes exchanged."""
+    x = lift(x)
+    a, b = (axis_index("swapaxes", i, x.ndim) for i in (axis1, axis2))
+    order = list(range(x.ndim))
+    order[a], order[b] = b, a
+    return permute_dims(x, tuple(order))
+
+
+@function
+def transpose(x: Any, axes: Any = None, /) -> Tensor:
+    """The axes of x in the order `axes`, reversed by default: NumPy's name."""
+    x = lift(x)
+    return permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else axes)
+
+
+@function
+def expand_dims(x: Any, /, *, axis: Any = 0) -> Tensor:
+    """x with a new axis of length 1 at place `axis` of the result, or several."""
+    x = lift(x)
+    wanted = axis if isinstance(axis, (tuple, list)) else (axis,)
+    ndim = x.ndim + len(wanted)
+    try:
+        places = [axis_index("expand_dims", a, ndim) for a in wanted]
+    except ArgumentError as error:  # the standard wants an IndexError here
+        raise BoundsError(error.message) from error
+    if len(set(places)) != len(places):
+        raise ArgumentError(f"expand_dims: axis {tuple(wanted)} names a place twice")
+    old = iter(x.shape)
+    return reshape(x, tuple(1 if i in places else next(old) for i in range(ndim)))
+
+
+@function
+def squeeze(x: Any, /, axis: Any = None) -> Tensor:
+    """x without the axes `axis`, which must have length 1; None means all that have."""
+    x = lift(x)
+    if axis is None:
+        return reshape(x, tuple(n for n in x.shape if n != 1))
+    axes = axes_tuple("squeeze", axis, x.ndim)
+    if any(x.shape[a] != 1 for a in axes):
+        raise ShapeError(
+            f"squeeze: axis {axis} of x {x.shape} has length "
+            f"{', '.join(str(x.shape[a]) for a in axes)}; only length 1 can go"
+        )
+    return reshape(x, tuple(n for i, n in enumerate(x.shape) if i not in axes))
+
+
+@function
+def flatten(x: Any, /, *, start: int = 0, end: int = -1) -> Tensor:
+    """The axes from `start` to `end` as one; without axes, one of length 1."""
+    x = lift(x)
+    if not x.ndim:
+        return reshape(x, (1,))
+    a, b = (axis_index("flatten", i, x.ndim) for i in (start, end))
+    if a > b:
+        raise ArgumentError(f"flatten: start {start} comes after end {end}")
+    return reshape(x, (*x.shape[:a], prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
+
+
+@function
+def ravel(x: Any, /) -> Tensor:
+    """All elements along one axis: NumPy's name for flatten."""
+    return flatten(x)
+
+
+@function
+def atleast_1d(x: Any, /) -> Tensor:
+    """x, or one axis of length 1 if it has none."""
+    x = lift(x)
+    return x if x.ndim else reshape(x, (1,))
+
+
+@function
+def atleast_2d(x: Any, /) -> Tensor:
+    """x with axes of length 1 in front until it has two."""
+    x = lift(x)
+    return x if x.ndim > 1 else reshape(x, (1,) * (2 - x.ndim) + x.shape)
+
+
+@function
+def broadcast_arrays(*arrays: Any) -> list[Tensor]:
+    """The arrays, each repeated to the shape that they have in common."""
+    xs = [lift(x) for x in arrays]
+    named = {f"x{i}": x.shape for i, x in enumerate(xs)}
+    shape = broadcast_shapes("broadcast_arrays", **named)
+    return [broadcast_to(x, shape) for x in xs]

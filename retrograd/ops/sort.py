@@ -1,4 +1,4 @@
-"""Order: sort, topk, and what is found by them. Ties keep their first-come order."""
+"""Order: sort, topk, and places in it. Ties keep their first-come order; NaN is the largest."""
 
 from __future__ import annotations
 
@@ -7,12 +7,116 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.errors import ArgumentError
+from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Op, function, op
+from retrograd.core.op import Op, front, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import gather
+
+LIBRARY = "sorting is a library call"
+
+
+def order(x: np.ndarray, axis: int, *, descending: bool) -> np.ndarray:
+    """The indices that sort x along an axis; ties keep first-come order, both ways."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    from_end = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(from_end, axis)
+
+
+@op
+class Sort(Op):
+    """The elements along an axis in order."""
+
+    axis: int
+    descending: bool = False
+    stable: bool = True
+    uniform = True
+    takes = "real"
+    host = LIBRARY
+
+    def shape(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x):
+        x = np.flip(x, self.axis) if self.descending else x
+        out = np.sort(x, axis=self.axis, kind="stable" if self.stable else None)
+        return np.flip(out, self.axis) if self.descending else out
+
+    def jvp(self, dx, x):
+        return gather.take_along_axis(dx, self._order(x), axis=self.axis)
+
+    def vjp(self, g, x):
+        return apply(gather.AddAlongAxis(self.axis, x.shape[self.axis]), g, self._order(x))
+
+    def batch(self, size, args, mapped):
+        return apply(Sort(self.axis + 1, self.descending, self.stable), *args)
+
+    def _order(self, x):
+        return apply(Argsort(self.axis, self.descending), x)
+
+    @staticmethod
+    def samples(rng):
+        x = rng.permutation(24).reshape(4, 6) * 0.5
+        yield Sort(1), x
+        yield Sort(0, descending=True), x
+        yield Sort(1, stable=False), x
+        yield Sort(0), rng.normal(size=(0, 2))
+        yield Sort(0), rng.integers(0, 5, 7)
+
+    @staticmethod
+    def refuses(rng):
+        yield Sort(0), rng.normal(size=3) + 1j, "it takes real dtypes"
+
+
+@function
+def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The elements along `axis` in order. NaN comes last, or first if `descending`."""
+    x = lift(x)
+    return apply(Sort(axis_index("sort", axis, x.ndim), bool(descending), bool(stable)), x)
+
+
+@op
+class Argsort(Op):
+    """The indices that sort along an axis; ties keep first-come order."""
+
+    axis: int
+    descending: bool = False
+    uniform = True
+    takes = "real"
+    host = LIBRARY
+    no_derivative = "its results are indices, constant almost everywhere"
+
+    def shape(self, x: Spec) -> Spec:
+        return x.with_dtype(dt.int64)
+
+    def forward(self, x):
+        return order(x, self.axis, descending=self.descending)
+
+    def batch(self, size, args, mapped):
+        return apply(Argsort(self.axis + 1, self.descending), *args)
+
+    @staticmethod
+    def samples(rng):
+        x = rng.integers(0, 4, (4, 6)) * 0.5
+        yield Argsort(1), x
+        yield Argsort(0, descending=True), x
+        yield Argsort(0), rng.normal(size=(0, 2))
+
+
+@function
+def argsort(
+    x: Any,
+    /,
+    *,
+    axis: int = -1,
+    descending: bool = False,
+    stable: bool = True,  # noqa: ARG001 - the standard's
+) -> Tensor:
+    """The indices that sort x along `axis`; always stable, whether asked to or not."""
+    x = lift(x)
+    return apply(Argsort(axis_index("argsort", axis, x.ndim), bool(descending)), x)
 
 
 @op
@@ -23,6 +127,7 @@ class Topk(Op):
     axis: int
     largest: bool = True
     outputs = ("values", "indices")
+    host = LIBRARY
 
     def shape(self, x: Spec) -> tuple[Spec, Spec]:
         n = x.shape[self.axis]
@@ -32,12 +137,8 @@ class Topk(Op):
         return x.with_shape(out), Spec(out, dt.int64)
 
     def forward(self, x):
-        if self.largest:  # stable from the far end, so that ties keep first-come order
-            order = np.argsort(np.flip(x, self.axis), axis=self.axis, kind="stable")
-            order = x.shape[self.axis] - 1 - np.flip(order, self.axis)
-        else:
-            order = np.argsort(x, axis=self.axis, kind="stable")
-        indices = np.take(order, range(self.k), self.axis)
+        found = order(x, self.axis, descending=self.largest)
+        indices = np.take(found, range(self.k), self.axis)
         return np.take_along_axis(x, indices, self.axis), indices
 
     def jvp(self, dx, indices):
@@ -48,8 +149,6 @@ class Topk(Op):
 
     def batch(self, size, args, mapped):
         return apply(Topk(self.k, self.axis + 1, self.largest), *args)
-
-    host = "sorting is a library call"
 
     @staticmethod
     def samples(rng):
@@ -68,3 +167,61 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[Te
     """The k largest elements along `axis`, largest first, and their indices."""
     x = lift(x)
     return apply(Topk(int(k), axis_index("topk", axis, x.ndim), bool(largest)), x)
+
+
+@op
+class Searchsorted(Op):
+    """Where each x2 would be put into the sorted x1; both begin with the same `lead` axes."""
+
+    right: bool = False
+    lead: int = 0
+    uniform = True
+    takes = "real"
+    host = "a binary search is a library call"
+    no_derivative = "its results are indices, constant almost everywhere"
+
+    def shape(self, x1: Spec, x2: Spec) -> Spec:
+        if x1.ndim != self.lead + 1:
+            raise ShapeError(f"searchsorted: x1 must have one axis; got shape {x1.shape}")
+        return x2.with_dtype(dt.int64)
+
+    def forward(self, x1, x2):
+        side = "right" if self.right else "left"
+        if not self.lead:
+            return np.asarray(np.searchsorted(x1, x2, side))
+        out = np.empty(x2.shape, dt.int64)
+        for i in np.ndindex(*x1.shape[:-1]):
+            out[i] = np.searchsorted(x1[i], x2[i], side)
+        return out
+
+    def batch(self, size, args, mapped):
+        if not self.lead and not mapped[0]:
+            return apply(self, *args)
+        return apply(Searchsorted(self.right, self.lead + 1), *front(size, args, mapped))
+
+    @staticmethod
+    def samples(rng):
+        edges = np.arange(5.0)
+        yield Searchsorted(), edges, rng.integers(-2, 12, (2, 3)) * 0.5
+        yield Searchsorted(right=True), edges, np.asarray(2.0)
+        yield Searchsorted(lead=1), np.stack([edges, edges * 2]), rng.normal(size=(2, 3))
+        yield Searchsorted(), rng.normal(size=0), rng.normal(size=2)
+
+    @staticmethod
+    def refuses(rng):
+        yield Searchsorted(), rng.normal(size=(2, 3)), rng.normal(size=2), "must have one axis"
+
+
+@function
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+    """Where each x2 would be put to keep the sorted x1 in order: before its equals, or after.
+
+    `sorter` holds the indices that sort x1, where it is not sorted.
+    """
+    if side not in ("left", "right"):
+        raise ArgumentError(f"searchsorted: side must be 'left' or 'right'; got {side!r}")
+    x1 = lift(x1)
+    if x1.ndim != 1:
+        raise ShapeError(f"searchsorted: x1 must have one axis; got shape {x1.shape}")
+    x1 = x1 if sorter is None else gather.take_along_axis(x1, sorter, axis=0)
+    return apply(Searchsorted(side == "right"), x1, x2)

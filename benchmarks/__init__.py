@@ -1,0 +1,1 @@
+"""Times against peers, measured in one interleaved run; see benchmarks/README.md."""
