@@ -37,7 +37,7 @@ def backward(
     unless `retain_graph`; with `create_graph` the gradients can be differentiated again.
     """
     level = current.get()
-    if isinstance(tensor, Box) or not isinstance(level, (Eval, Watcher)):
+    if isinstance(tensor, Box) or not (level in (EVAL, PURE) or isinstance(level, Watcher)):
         raise TraceError(
             "backward: the tape face does not work inside grad, jvp, vmap and jit",
             hint="rg.grad(f)(x) inside transforms",
@@ -140,5 +140,5 @@ class Stopped(Interpreter):
 def no_grad() -> Iterator[None]:
     """Nothing computed in this block is recorded: its results are constants."""
     level = current.get()
-    with using(PURE if level in (EVAL, PURE) else Stopped(level)):
+    with using(PURE if isinstance(level, Eval) else Stopped(level)):
         yield

@@ -1,8 +1,8 @@
 """Functions with their own derivative: custom_vjp and custom_jvp.
 
-The function is one op to the tape and to forward mode, and its plain composition to every
-other interpreter. The other mode follows by transposition, second order from the rule
-itself, since rules are written in ops.
+The function is one op to every interpreter, so that its derivative is its own in a scan's
+body as well. The other mode follows by transposition, second order from the rule itself,
+since rules are written in ops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, DerivativeError, ShapeError
 from retrograd.core.interpret import PURE, RAW, apply, current, lift, using
 from retrograd.core.op import FUNCTIONS, Composite, function, prepare
+from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
+from retrograd.ir.trace import trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +33,7 @@ class Custom(Composite):
     backward_rule: Callable[..., list[Any]] | None = None
     jvp_rule: Callable[..., list[Any]] | None = None
     label: str = "function"
-    inline = True
+    bodied = True
 
     __hash__ = object.__hash__
 
@@ -43,6 +45,10 @@ class Custom(Composite):
     def saves(self) -> bool:  # type: ignore[override]
         """Whether the forward rule says what is kept."""
         return self.forward_rule is not None
+
+    def shape(self, *specs: Spec) -> tuple[Spec, ...]:
+        """What the function returns, found by tracing it."""
+        return trace(self.f, specs)[0].output_specs
 
     def expand(self, *args: Any) -> tuple[Any, ...]:
         """The function itself."""
@@ -72,12 +78,15 @@ class Custom(Composite):
         total = FUNCTIONS["sum"]
 
         def backward_rule(residuals: Any, gs: Any) -> list[Any]:
-            found = vmap(self._filled_backward)(residuals, gs)
-            return [c if m else total(c, axis=0) for c, m in zip(found, mapped, strict=True)]
+            found = vmap(self.backward_rule)(residuals, gs)  # type: ignore[arg-type]
+            return [
+                c if m or c is None else total(c, axis=0)
+                for c, m in zip(found, mapped, strict=True)
+            ]
 
         def jvp_rule(primals: Any, tangents: Any) -> Any:
-            given = tuple(0 if m else None for m in mapped)
-            return vmap(self.jvp_rule, in_axes=(list(axes), list(given)))(primals, tangents)
+            along = list(axes)
+            return vmap(self.jvp_rule, in_axes=(along, along))(primals, tangents)  # type: ignore[arg-type]
 
         f = vmap(self.f, in_axes=axes)
         forward_rule = vmap(self.forward_rule, in_axes=axes) if self.forward_rule else None
@@ -85,17 +94,6 @@ class Custom(Composite):
             f, forward_rule, backward_rule, jvp_rule if self.jvp_rule else None, self.label
         )
         return apply(op, *args)
-
-    def _filled_backward(self, residuals: Any, gs: Any) -> list[Any]:
-        assert self.backward_rule is not None
-        found = self.backward_rule(residuals, gs)
-        if any(c is None for c in found):
-            raise DerivativeError(
-                f"{self.label}: under vmap its backward rule must return a tensor for every "
-                f"argument; it returned None",
-                hint="rg.zeros_like(argument) for an argument without a gradient",
-            )
-        return found
 
 
 prepare(Custom)

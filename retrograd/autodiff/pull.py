@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 class Pass:
     """One backward pass. `raw`: on arrays. `consume`: free each node when it is done.
 
-    `boxed`: the nodes are of a functional tape and kept tensors, not arrays.
+    `constant`: kept values are constants to whoever differentiates this pass again.
     """
 
     def __init__(
-        self, *, raw: bool, consume: bool, boxed: bool = False, leaf_done: Any = None
+        self, *, raw: bool, consume: bool, constant: bool = False, leaf_done: Any = None
     ) -> None:
         self.raw = raw
-        self.direct = raw and not boxed  # kept values are what the rules want already
+        self.constant = constant
         self.consume = consume
         self.leaf_done = leaf_done
         self.grads: dict[Node, Any] = {}
@@ -68,7 +68,7 @@ class Pass:
 
     def _walk(self) -> None:
         """Latest node first. `node` runs ahead of the heap, which chains never touch."""
-        grads, simple, consume = self.grads, self.direct and self.witness is None, self.consume
+        grads, simple, consume = self.grads, self.raw and self.witness is None, self.consume
         heap = [(node.order, node) for node in grads]
         heapify(heap)
         while heap:
@@ -146,9 +146,11 @@ class Pass:
         op = node.op
         assert op is not None
         if op.saves:
-            return _residuals(node, raw=self.raw)
+            return _residuals(node, raw=self.raw or self.constant)
         if self.raw:
             return tuple(_map(_array, k) for k in node.kept)
+        if self.constant:
+            return tuple(_map(lambda v: _placed(v, None), k) for k in node.kept)
         keeps = node.recipe.keeps
         indices = range(len(node.kept)) if keeps is None else [k.index for k in keeps]
         return tuple(_tensors(v, node, i) for i, v in zip(indices, node.kept, strict=True))

@@ -13,6 +13,7 @@ from retrograd.core.errors import DerivativeError, ShapeError
 from retrograd.core.interpret import (
     EVAL,
     PURE,
+    EvalTape,
     Interpreter,
     apply,
     below,
@@ -114,7 +115,7 @@ def recorded(
     """Run f on boxes of a tape: its result, and the nodes of the primals."""
     nodes = [Leaf(p.shape, p.dtype) for p in primals]
     boxes = [
-        Recorded(tape, p.handle(), n if dt.is_inexact(p.dtype) else None)
+        _boxed(tape, p, n if dt.is_inexact(p.dtype) else None)
         for p, n in zip(primals, nodes, strict=True)
     ]
     with using(tape):
@@ -122,9 +123,17 @@ def recorded(
     return out, list(nodes)
 
 
-def unboxed(tape: Tape, out: Any) -> tuple[Tensor, Node | None]:
+def _boxed(tape: Any, p: Tensor, node: Node | None) -> Tensor:
+    if isinstance(tape, EvalTape):
+        return Tensor(p._data, node, p._cell)
+    return Recorded(tape, p.handle(), node)
+
+
+def unboxed(tape: Any, out: Any) -> tuple[Tensor, Node | None]:
     """A leaf of a result: its value below the tape, and its node if it has one."""
     out = FUNCTIONS["lift"](out)
+    if isinstance(tape, EvalTape):
+        return (Tensor(out._data, None, out._cell), out._node) if tape.mine(out) else (out, None)
     if isinstance(out, Recorded) and out.owner is tape:
         return out.value.handle(), out._node
     return out, None
@@ -137,7 +146,9 @@ def flat_vjp(
 
     `outer` is the level to compute on: by default the current one without the tape face.
     """
-    tape = Tape(outer or below())
+    level = outer or below()
+    concrete = level is PURE
+    tape = EvalTape() if concrete else Tape(level)
     outs, nodes = recorded(f, primals, tape)
     pairs = [unboxed(tape, o) for o in outs]
     roots = [n for _, n in pairs]
@@ -145,13 +156,13 @@ def flat_vjp(
     def pull(cotangents: Sequence[Any], *, consume: bool = False) -> list[Any]:
         seeds = [(n, g) for n, g in zip(roots, cotangents, strict=True) if n and g is not None]
         raw = (
-            tape.outer is PURE
+            concrete
             and current.get() in (EVAL, PURE)
             and all(type(g) is Tensor and g._node is None for _, g in seeds)
         )
         if raw:
             seeds = [(n, g.array) for n, g in seeds]
-        found = Pass(raw=raw, consume=consume, boxed=True).run(seeds)
+        found = Pass(raw=raw, consume=consume, constant=concrete).run(seeds)
         grads = [found.get(n) for n in nodes]
         return [
             g if g is None or isinstance(g, Tensor) else Tensor(np.asarray(g)) for g in grads

@@ -36,6 +36,7 @@ class Scan(Op):
     length: int
     reverse_time: bool = False
     saves = True
+    bodied = True
     host = "runs its body step by step"
 
     @property

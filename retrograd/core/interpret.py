@@ -19,7 +19,7 @@ from retrograd.core.errors import DerivativeError, OpError, RetrogradError, Trac
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
 from retrograd.core.quiet import loud, quiet
 from retrograd.core.spec import Spec, spec_of
-from retrograd.core.tape import Joint, Node, Pick
+from retrograd.core.tape import Joint, Node, Pick, next_order
 from retrograd.core.tensor import Box, Tensor
 
 if TYPE_CHECKING:
@@ -205,6 +205,43 @@ def _cell(t: Any, value: Any) -> Any:
     return value if t._cell is None else Deferred(t._cell, value)
 
 
+class EvalTape(Eval):
+    """A functional tape on concrete values: plain tensors, recorded as the tape face does.
+
+    Nodes are numbered downwards, so what was recorded before this tape began has a higher
+    order: to this tape such tensors are constants.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(recording=True)
+        self.start = next_order()
+
+    def pure(self) -> Interpreter:
+        """Itself: transforms inside it are recorded."""
+        return self
+
+    def mine(self, t: Any) -> bool:
+        """Whether this tape tracks a tensor."""
+        return t._node is not None and t._node.order < self.start
+
+    def call(self, op: Op, args: Sequence[Any]) -> Any:
+        """As Eval, with what was recorded outside as constants."""
+        for a in args:
+            if type(a) is Tensor and a._node is not None and a._node.order > self.start:
+                args = [Tensor(a._data, None, a._cell) if self.foreign(a) else a for a in args]
+                break
+        return super().call(op, args)
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """As Eval, with what was recorded outside as constants."""
+        args = [Tensor(a._data, None, a._cell) if self.foreign(a) else a for a in args]
+        return super().apply(op, args)
+
+    def foreign(self, a: Any) -> bool:
+        """Whether a tensor was recorded before this tape began."""
+        return type(a) is Tensor and a._node is not None and not self.mine(a)
+
+
 class Deferred:
     """A kept value given as a cell; its spec is known without replaying."""
 
@@ -339,7 +376,7 @@ Composite.forward = _forward  # type: ignore[method-assign]
 
 def refuse(op: Op, arrays: Sequence[Any], cause: Exception) -> None:
     """Say in our words why an op could not run; returns if the shape rule finds nothing."""
-    if isinstance(cause, RetrogradError):
+    if isinstance(cause, RetrogradError) or op.bodied:
         return
     try:
         op.shape(*map(spec_of, arrays))

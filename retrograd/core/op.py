@@ -72,7 +72,7 @@ class Op:
     effect: ClassVar[str] = ""  # "ordered": never merged, removed, duplicated or replayed
     host: ClassVar[str] = ""  # why a compiled program calls NumPy for it
     saves: ClassVar[bool] = False  # `save` gives (outputs, residuals) in place of keeps
-    inline: ClassVar[bool] = False  # traced as what it expands to
+    bodied: ClassVar[bool] = False  # runs ops of its own: they widen half, they refuse
     hot: ClassVar[bool] = False  # one output, fixed number of inputs: the short way to NumPy
     rule: ClassVar[dict[str, Rule]] = {}
     _pulls: ClassVar[dict[int, Any]] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from retrograd.core.op import Op
     from retrograd.core.replay import Region
 
-_order = count(0, -1).__next__  # falls, so that a heap yields the latest node first
+next_order = count(0, -1).__next__  # falls, so that a heap yields the latest node first
 
 
 class Node:
@@ -53,7 +53,7 @@ class Node:
         dtype: np.dtype,
         region: Region | None = None,
     ) -> None:
-        self.order = _order()
+        self.order = next_order()
         self.op = op
         self.parents = parents
         self.recipe = recipe

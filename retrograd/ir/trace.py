@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from retrograd.core.errors import TraceError
-from retrograd.core.interpret import Interpreter, below, expanded, using
+from retrograd.core.interpret import Interpreter, below, using
 from retrograd.core.op import FUNCTIONS, Op
 from retrograd.core.replay import region_now
 from retrograd.core.spec import Spec
@@ -84,9 +84,7 @@ class Trace(Interpreter):
         return self.known[id(t)]
 
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
-        """Work out the specs and write a row; a function with its own derivative is inlined."""
-        if op.inline:
-            return expanded(self, op, args)
+        """Work out the specs and write a row."""
         boxes = [self.own(a) for a in args]
         specs = op.shape(*(b.spec for b in boxes))
         several = not isinstance(specs, Spec)

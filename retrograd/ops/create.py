@@ -126,7 +126,7 @@ def _from_tensors(obj: Any, wanted: np.dtype | None) -> Tensor:
 def _from_python(
     obj: Any, kinds: set[type], dtypes: set[np.dtype], wanted: np.dtype | None
 ) -> np.ndarray:
-    words = [kind.__name__ for kind in kinds if issubclass(kind, (str, bytes))]
+    words = [kind.__name__ for kind in kinds if not _is_number(kind)]
     if words:
         raise DtypeError(f"asarray: {words[0]} does not hold numbers")
     if wanted is None:
@@ -148,6 +148,11 @@ def _from_python(
     if array.dtype == object:
         raise DtypeError(f"asarray: {type(obj).__name__} does not hold numbers")
     return array if wanted is not None else array.astype(_weak(array.dtype))
+
+
+def _is_number(kind: type) -> bool:
+    known = ("__array__", "__complex__", "__float__", "__index__")
+    return kind is range or any(hasattr(kind, name) for name in known)
 
 
 def _weak(dtype: np.dtype) -> np.dtype:

@@ -258,9 +258,9 @@ def rows_added(length: int, values: Any, targets: Any) -> Tensor:
 
 def coordinates(who: str, arrays: list[Any]) -> Tensor:
     """Integer arrays, broadcast together, as one tensor with as many rows."""
-    to = broadcast_shapes(who, **{f"index {i}": np.shape(a) for i, a in enumerate(arrays)})
+    arrays = [a if isinstance(a, Tensor) else np.asarray(a) for a in arrays]
+    to = broadcast_shapes(who, **{f"index {i}": a.shape for i, a in enumerate(arrays)})
     if not any(isinstance(a, Tensor) for a in arrays):
-        found = np.stack(np.broadcast_arrays(*(np.asarray(a) for a in arrays)))
-        return lift(found)
+        return lift(np.stack(np.broadcast_arrays(*arrays)))
     each = [shape.broadcast_to(cast.astype(lift(a), dt.int64), to) for a in arrays]
     return shape.reshape(each[0], (1, *to)) if len(each) == 1 else join.stack(each)

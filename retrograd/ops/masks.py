@@ -18,7 +18,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, function, op
 from retrograd.core.spec import Spec, broadcast_shapes, shape_tuple
 from retrograd.core.tensor import Tensor
-from retrograd.ops import at, gather, getitem, join, rows, select, shape
+from retrograd.ops import gather, getitem, join, rows, scatter, select, shape
 
 
 @op
@@ -87,7 +87,7 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> Tens
     return shape.permute_dims(_places("argwhere", x, size, fill_value), (1, 0))
 
 
-def _mask(who: str, x: Any, mask: Any) -> Any:
+def _mask(who: str, mask: Any) -> Any:
     mask = lift(mask)
     if mask.dtype != dt.bool:
         raise DtypeError(f"{who}: mask must be bool; got {mask.dtype}", hint="mask != 0")
@@ -102,7 +102,7 @@ def masked_select(
 
     With `size`, the first `size` of them; `fill_value` stands where there are fewer.
     """
-    x, mask = lift(x), _mask("masked_select", x, mask)
+    x, mask = lift(x), _mask("masked_select", mask)
     to = broadcast_shapes("masked_select", x=x.shape, mask=mask.shape)
     x, mask = (shape.reshape(shape.broadcast_to(y, to), (prod(to),)) for y in (x, mask))
     if size is None:
@@ -111,17 +111,14 @@ def masked_select(
     places = shape.reshape(apply(Nonzero(size, -1), mask), (size,))
     if not prod(to):
         x = lift(np.zeros(1, x.dtype))
+    fill = scatter.values_like("masked_select", fill_value, x.dtype)
     found = gather.take(x, places, axis=0)  # -1 is some element, replaced by the next line
-    return select.where(places >= 0, found, _fill("masked_select", fill_value, x.dtype))
-
-
-def _fill(who: str, value: Any, dtype: np.dtype) -> Any:
-    return at.scatter.values_like(who, value, dtype)
+    return select.where(places >= 0, found, fill)
 
 
 @function
 def masked_fill(x: Any, mask: Any, value: Any, /) -> Tensor:
     """x with `value` where mask holds; the mask broadcasts to x."""
     x = lift(x)
-    mask = shape.broadcast_to(_mask("masked_fill", x, mask), x.shape)
-    return select.where(mask, _fill("masked_fill", value, x.dtype), x)
+    mask = shape.broadcast_to(_mask("masked_fill", mask), x.shape)
+    return select.where(mask, scatter.values_like("masked_fill", value, x.dtype), x)
