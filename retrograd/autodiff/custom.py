@@ -7,7 +7,6 @@ since rules are written in ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-@dataclass(frozen=True, eq=False)
 class Custom(Composite):
     """A flat function with a derivative of its own; equal only to itself."""
 

@@ -268,7 +268,7 @@ class ScanPull:
         given += [full[i] for i in hot_y]
         specs = [*inputs[:n], *(s.spec for s in sums), *(outs[i] for i in hot_carry)]
         specs += [*inputs[n : n + carry], *inputs[n + carry :], *(outs[i] for i in hot_y)]
-        backwards = dataclasses.replace(op, reverse_time=not op.reverse_time)
+        backwards = op.replace(reverse_time=not op.reverse_time)
         found = looped(body, specs, (n, len(sums) + len(hot_carry)), backwards, given)
         result: list[Any] = [None] * len(args)
         places = [*hot_consts, *(n + i for i in hot_carry), *hot_x]

@@ -19,10 +19,8 @@ Families, by how their derivative is written: `Elementwise` (slope), `Linear` (t
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -30,12 +28,15 @@ from retrograd.core import dtype as dt
 from retrograd.core import rules
 from retrograd.core.errors import DtypeError, OpError
 from retrograd.core.spec import Spec, broadcast_shapes, spec_of
+from retrograd.core.value import Value, read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from retrograd.core.rules import Recipe, Rule
 
+T = TypeVar("T")
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 REGISTRY: dict[str, type[Op]] = {}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 rules.SPEC_OF.update(
@@ -58,7 +59,7 @@ _TAKES: dict[str, tuple[np.dtype, ...]] = {
 }
 
 
-class Op:
+class Op(Value):
     """An operation on tensors. Fields are static options; tensors are arguments."""
 
     name: ClassVar[str]  # snake case of the class name; errors and graphs use it
@@ -102,20 +103,6 @@ class Op:
         return iter(())
 
     # -- what the engine asks of every op ---------------------------------------------
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        """Class and fields, with types and signs told apart: 1, 1.0, True; 0.0, -0.0."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return (type(self), *(_exact(getattr(self, f.name)) for f in fields))
-
-    def __eq__(self, other: object) -> bool:
-        """Equal class and fields."""
-        return self is other or (isinstance(other, Op) and self.identity == other.identity)
-
-    def __hash__(self) -> int:
-        """Of class and fields."""
-        return hash(self.identity)
 
     @classmethod
     def moving(cls, count: int) -> tuple[int, ...]:
@@ -270,9 +257,9 @@ class Composite(Op):
         raise OpError(f"{type(self).__name__} has no expand; write expand(self, ...)")
 
 
-def op(cls: type) -> Any:
+@dataclass_transform(frozen_default=True)
+def op(cls: type[T]) -> type[T]:
     """Register an op class: freeze it, read its rules, make it the only one of its name."""
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     known = REGISTRY.get(cls.__name__)
     if known is not None and known.__module__ != cls.__module__:
         raise OpError(
@@ -280,17 +267,18 @@ def op(cls: type) -> Any:
             f"op names are unique, choose another"
         )
     prepare(cls)
-    REGISTRY[cls.__name__] = cls
+    REGISTRY[cls.__name__] = cls  # type: ignore[assignment]
     return cls
 
 
 def prepare(cls: Any) -> Any:
     """Read the signatures of an op class, once; the part of `op` that does not register."""
-    cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+    cls.name = _WORDS.sub("_", cls.__name__).lower()
     source = cls.expand if issubclass(cls, Composite) else cls.forward
-    parameters = list(inspect.signature(source).parameters.values())[1:]
+    read_fields(cls)
+    parameters = rules.parameters(source)
     cls.inputs = tuple(p.name for p in parameters)
-    cls.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    cls.variadic = any(p.star for p in parameters)
     names = ["jvp", "vjp", "slope", "transpose"]
     names += [f"{r}_{n}" for r in ("vjp", "slope", "transpose") for n in cls.inputs]
     found = {name: rules.read_rule(cls, name) for name in names}
@@ -323,16 +311,6 @@ def function(f: Any) -> Any:
     """Publish a function under its own name, for operators, methods and NumPy's protocols."""
     FUNCTIONS[f.__name__] = f
     return f
-
-
-def _exact(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_exact(v) for v in value)
-    if isinstance(value, float):
-        return ("float", value.hex())
-    if isinstance(value, complex):
-        return ("complex", value.real.hex(), value.imag.hex())
-    return (type(value).__name__, value) if isinstance(value, int) else value
 
 
 def _cast(who: str, a: Any, dtype: np.dtype) -> Any:

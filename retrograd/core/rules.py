@@ -12,10 +12,9 @@ Recipes are made once for each (class, choice) and are what the tape's hot loop 
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retrograd.core.errors import OpError
 from retrograd.core.where import Where
@@ -43,6 +42,38 @@ class Rule:
     keeps: tuple[Keep, ...]
 
 
+class Parameter(NamedTuple):
+    """One parameter of a rule, after self."""
+
+    name: str
+    spec: bool  # annotated Spec
+    optional: bool  # the default is None
+    star: bool  # *xs
+
+
+def parameters(function: Any) -> list[Parameter]:
+    """The parameters of a method, read from its code object: inspect would cost too much."""
+    code, notes = function.__code__, function.__annotations__
+    names = code.co_varnames[: code.co_argcount]
+    plain = len(names) - len(function.__defaults__ or ())
+    optional = [i >= plain and (function.__defaults__)[i - plain] is None for i in range(len(names))]
+    found = [
+        Parameter(n, _is_spec(notes.get(n)), o, star=False)
+        for n, o in zip(names, optional, strict=True)
+    ][1:]
+    if code.co_flags & _VARARGS:
+        star = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+        found.append(Parameter(star, _is_spec(notes.get(star)), optional=False, star=True))
+    return found
+
+
+_VARARGS = 0x04  # inspect.CO_VARARGS
+
+
+def _is_spec(note: Any) -> bool:
+    return note == "Spec" or getattr(note, "__name__", "") == "Spec"
+
+
 def read_rule(cls: Any, name: str) -> Rule | None:
     """The rule `name` of an op class, or None; OpError if it asks for what does not exist."""
     function = getattr(cls, name, None)
@@ -50,13 +81,12 @@ def read_rule(cls: Any, name: str) -> Rule | None:
         return None
     values = (*cls.inputs, *cls.outputs)
     lead, optional, keeps = [], [], []
-    for p in list(inspect.signature(function).parameters.values())[1:]:
+    for p in parameters(function):
         if p.name in values:
-            spec = p.annotation in ("Spec",) or getattr(p.annotation, "__name__", "") == "Spec"
-            keeps.append(Keep(p.name, values.index(p.name), spec))
+            keeps.append(Keep(p.name, values.index(p.name), p.spec))
         elif not keeps and _leads(cls, name, p.name):
             lead.append(p.name)
-            optional.append(p.default is None)
+            optional.append(p.optional)
         else:
             raise _asks_for_nothing(cls, name, p.name, function)
     return Rule(function, tuple(lead), tuple(optional), tuple(keeps))

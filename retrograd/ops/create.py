@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from itertools import chain
-from math import ceil
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -270,7 +270,7 @@ def arange(
     """start, start + step, ... before `stop`; from 0 to `start` if stop is not given."""
     ends = (0, start) if stop is None else (start, stop)
     first, last, by = (_plain("arange", v) for v in (*ends, step))
-    if not np.isfinite([first, last, by]).all() or not by:
+    if not by or not all(isinstance(v, int) or isfinite(v) for v in (first, last, by)):
         raise ArgumentError(
             f"arange: start {first}, stop {last}, step {by} must be finite, step not 0"
         )

@@ -68,25 +68,24 @@ GAMMA_SLOPE = GammaSlope()
 
 def _series(a: np.ndarray, y: np.ndarray, i: int, j: int) -> np.ndarray:
     """For y <= 0: the sum of e**(k y) / (a ... (a + k)) * (digamma(a + k + 1) - y)."""
-    x, power, total = np.exp(y), 1.0, 0.0
-    sums = [0.0] * i  # over l <= k, of (a + l)**-m: the logarithm's derivatives, but for a factor
-    psi = [special.polygamma(m, a) for m in range(i + 1)]
-    heads = [1.0]  # the a-derivatives of 1 / (a ... (a + k))
-    scale = 1.0
+    x, power, total, scale = np.exp(y), 1.0, 0.0, 1.0
+    psi = [special.polygamma(m, a + 1) for m in range(i + 1)]
+    sums = [0.0] * i  # of (a + l)**-m, l <= k: derivatives of log(a ... (a + k)), unscaled
     for k in range(23):  # 1 / 22! is below the last bit
         at = a + k
         scale = scale / at
         sums = [s + at ** -(m + 1) for m, s in enumerate(sums)]
-        psi = [p + (-1) ** m * factorial(m) / at ** (m + 1) for m, p in enumerate(psi)]
-        heads = [scale]
+        heads = [scale]  # the a-derivatives of 1 / (a ... (a + k)), by those of its logarithm
         for n in range(i):
-            bell = ((-1) ** (m + 1) * factorial(m) * sums[m] for m in range(n + 1))
-            heads.append(sum(comb(n, m) * b * heads[n - m] for m, b in enumerate(bell)))
+            logs = [(-1) ** (m + 1) * factorial(m) * sums[m] for m in range(n + 1)]
+            heads.append(sum(comb(n, m) * logs[m] * heads[n - m] for m in range(n + 1)))
         tails = [psi[0] - y, *psi[1:]]
         whole = sum(comb(i, m) * heads[i - m] * tails[m] for m in range(i + 1))
-        lost = j * k ** (j - 1) * heads[i] if j else 0.0
-        total = total + power * (k**j * whole - lost)
+        total = total + power * (k**j * whole)
+        if j:
+            total = total - power * (j * k ** (j - 1) * heads[i])
         power = power * x
+        psi = [p + (-1) ** m * factorial(m) / (at + 1) ** (m + 1) for m, p in enumerate(psi)]
     return total
 
 
@@ -109,9 +108,103 @@ def _integral(a: np.ndarray, y: np.ndarray, i: int, j: int) -> np.ndarray:
         touchard = [np.ones_like(w)]
         for n in range(j):
             touchard.append(w * sum(comb(n, m) * t for m, t in enumerate(touchard)))
-        head = (gap + v) * v**i - sum(
-            comb(i, m) * psi[m] * v ** (i - m) for m in range(1, i + 1)
-        )
-        lost = j * v**i * touchard[j - 1] if j else 0.0
-        total += weight * np.exp(a * v + w) * (head * touchard[j] + lost)
+        moved = sum(comb(i, m) * psi[m] * v ** (i - m) for m in range(1, i + 1))
+        inner = ((gap + v) * v**i - moved) * touchard[j]
+        if j:
+            inner += j * v**i * touchard[j - 1]
+        total += weight * np.exp(a * v + w) * inner
     return side * end * total
+
+
+@op
+class RandomGamma(keyed.Keyed):
+    """Gamma draws of shape parameter a and scale 1, or their logarithms."""
+
+    log_space: bool = False
+    uniform = True
+    takes = "floating"
+
+    def shape(self, key: Spec, a: Spec) -> Spec:
+        return keyed.beside(self.name, key, a)
+
+    def forward(self, key, a):
+        def draw(key, a):
+            return bits.gamma(key, a, a.shape, a.dtype, log_space=self.log_space)
+
+        return keyed.each(self, draw, key, a)
+
+    def jvp(self, da, a, out):
+        return da * self.path(a, out)
+
+    def vjp(self, g, a, out):
+        return g * self.path(a, out)
+
+    def path(self, a, out):
+        """How the sample moves with a: where it is too small for a float, not at all."""
+        if self.log_space:
+            return apply(GAMMA_SLOPE, a, out)
+        least = float(dt.finfo(out.dtype).tiny)
+        logs = elementary.log(select.where(out > least, out, least))
+        return out * apply(GAMMA_SLOPE, a, logs)
+
+    def law(self, key, a, out):
+        y = out if self.log_space else np.log(out)
+        term = np.exp(a * y - np.exp(y) - special.gammaln(a + 1))
+        total = term
+        for k in range(1, 120):  # enough for the samples below
+            term = term * np.exp(y) / (a + k)
+            total = total + term
+        return total
+
+    @staticmethod
+    def samples(rng):
+        for log_space in (False, True):
+            yield RandomGamma(log_space), keyed.some(rng), rng.uniform(0.4, 6, (3, 2))
+            yield RandomGamma(log_space), keyed.some(rng), np.asarray(1.5)
+            yield RandomGamma(log_space), keyed.some(rng), np.ones((0, 2))
+        yield RandomGamma(), keyed.some(rng, 2), rng.uniform(0.4, 6, (2, 3))
+
+    @staticmethod
+    def refuses(rng):
+        yield RandomGamma(), keyed.some(rng), np.array([1.0, 0.0]), "a must be finite and > 0"
+        yield RandomGamma(), keyed.some(rng, 2), np.ones(3), "key (2, 2) and a (3,)"
+        yield RandomGamma(), np.zeros(2), np.ones(3), "a key is uint32 of shape (2,)"
+
+
+def _log_gamma(who: str, key: Any, a: Any, dtype: np.dtype, to: tuple[int, ...]) -> Tensor:
+    """Logarithms of gamma draws of shape `to`: small parameters give small numbers."""
+    a = shape.broadcast_to(keyed.tensor_of(a, dtype), to)
+    return apply(RandomGamma(log_space=True), keyed.key_of(who, key), a)
+
+
+def gamma(key: Any, a: Any, shape: Any = None, *, scale: Any = 1.0, dtype: Any = None) -> Tensor:
+    """Draws of the gamma distribution of shape parameter `a`, which must be above 0.
+
+    They are differentiable in `a`, implicitly: each draw moves so that the share of the law
+    below it stays. Draws of a small `a` underflow to 0, and have derivative 0 there.
+    """
+    who = "random.gamma"
+    to, dtype = keyed.plan(who, shape, dtype, a=a, scale=scale)
+    keyed.refuse(who, "scale", scale, "0 or more", lambda x: x < 0)
+    full = keyed.repeat(a, to, dtype)
+    return keyed.placed(apply(RandomGamma(), keyed.key_of(who, key), full), 0.0, scale)
+
+
+def beta(key: Any, a: Any, b: Any, shape: Any = None, *, dtype: Any = None) -> Tensor:
+    """Draws of the beta distribution, differentiable in `a` and `b`, which must be above 0."""
+    who = "random.beta"
+    to, dtype = keyed.plan(who, shape, dtype, a=a, b=b)
+    key = keyed.key_of(who, key)
+    logs = [
+        apply(RandomGamma(log_space=True), keyed.fold_in(key, i), keyed.repeat(v, to, dtype))
+        for i, v in enumerate((a, b))
+    ]
+    return elementary.sigmoid(logs[0] - logs[1])
+
+
+def dirichlet(key: Any, alpha: Any, shape: Any = None, *, dtype: Any = None) -> Tensor:
+    """Draws of the Dirichlet distribution: shares along the last axis that sum to 1.
+
+    `alpha` holds a parameter above 0 for each share; `shape` is that of the draws without
+    the last axis, by default that of alpha. Differentiable in alpha.
+    """

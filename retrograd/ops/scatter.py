@@ -15,7 +15,7 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core.errors import DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Composite, Linear, Op, function, op
+from retrograd.core.op import Linear, Op, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, gather, index, recur, rows, select, shape, slices
@@ -111,11 +111,11 @@ class ProdRows(rows.Rows, Op):
         return out
 
     def jvp(self, dvalues, values, targets):
-        others = apply(OtherRows(), values, targets)
+        others = apply(OtherRows(self.length), values, targets)
         return index.rows_added(self.length, dvalues * others, targets)
 
     def vjp(self, g, values, targets):
-        return index.rows_at(g, targets) * apply(OtherRows(), values, targets)
+        return index.rows_at(g, targets) * apply(OtherRows(self.length), values, targets)
 
     def many(self, size):
         return ProdRows(size * self.length)
@@ -169,9 +169,14 @@ class Runs(Op):
 
 
 @op
-class OtherRows(Composite):
-    """For each row, the product of all other rows with the same target: without division."""
+class OtherRows(rows.Rows, Op):
+    """For each row, the product of all other rows with the same target: without division.
 
+    In the order of the targets, it is what a run has multiplied up to there from its start,
+    times what it has from its end. Targets are less than `length`.
+    """
+
+    length: int
     fixed = ("targets",)
 
     def shape(self, values: Spec, targets: Spec) -> Spec:
@@ -186,20 +191,40 @@ class OtherRows(Composite):
         out[order] = _before(values, targets) * after
         return out
 
+    def jvp(self, dvalues, values, targets):
+        order, back, start, end = apply(Runs(), targets)
+        values, dvalues = index.rows_at(values, order), index.rows_at(dvalues, order)
+        before, after = _run(values, start, 1), _run(values, end, -1)
+        pushed = _pushed(before, dvalues, start, 1) * after[1]
+        pushed = pushed + before[1] * _pushed(after, dvalues, end, -1)
+        return index.rows_at(pushed, back)
+
+    def vjp(self, g, values, targets):
+        order, back, start, end = apply(Runs(), targets)
+        values, g = index.rows_at(values, order), index.rows_at(g, order)
+        before, after = _run(values, start, 1), _run(values, end, -1)
+        found = _pulled(before, g * after[1], start, 1) + _pulled(after, g * before[1], end, -1)
+        return index.rows_at(found, back)
+
     def expand(self, values, targets):
         order, back, start, end = apply(Runs(), targets)
         values = index.rows_at(values, order)
-        before = _carried(recur.shift(values, 1), start, reverse=False)
-        after = _carried(recur.shift(values, -1), end, reverse=True)
+        (_, before), (_, after) = _run(values, start, 1), _run(values, end, -1)
         return index.rows_at(before * after, back)
+
+    def many(self, size):
+        return OtherRows(size * self.length)
+
+    def span(self, length):
+        return self.length
 
     @staticmethod
     def samples(rng):
         values = rng.uniform(0.5, 2, (6, 2))
         values[1, 0] = values[3, 1] = values[4, 1] = 0
-        yield OtherRows(), values, np.array([0, 2, 2, 0, 0, 0])
-        yield OtherRows(), rng.normal(size=(1, 3)), np.array([7])
-        yield OtherRows(), rng.normal(size=(0, 3)), np.zeros(0, np.int64)
+        yield OtherRows(3), values, np.array([0, 2, 2, 0, 0, 0])
+        yield OtherRows(8), rng.normal(size=(1, 3)), np.array([7])
+        yield OtherRows(1), rng.normal(size=(0, 3)), np.zeros(0, np.int64)
 
 
 def _before(values: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -215,13 +240,32 @@ def _before(values: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return out
 
 
-def _carried(factors: Any, first: Any, *, reverse: bool) -> Tensor:
-    """The running product that begins with 1 where `first` holds."""
+def _moved(values: Any, first: Any, by: int) -> Tensor:
+    """Values moved by one place; zero comes in where `first` says that a run begins."""
     first = shape.reshape(first, (*first.shape, 1))
-    one = lift(np.ones((), factors.dtype))
-    zero = lift(np.zeros((), factors.dtype))
-    begin = shape.broadcast_to(select.where(first, one, zero), factors.shape)
-    return recur.recurrence(select.where(first, zero, factors), begin, reverse=reverse)
+    return select.where(first, lift(np.zeros((), values.dtype)), recur.shift(values, by))
+
+
+def _run(values: Any, first: Any, by: int) -> tuple[Tensor, Tensor]:
+    """The factors of a run, and what they have multiplied to: h = a * h, from 1."""
+    a = _moved(values, first, by)
+    one = cast.astype(shape.reshape(first, (*first.shape, 1)), a.dtype)
+    return a, recur.recurrence(a, shape.broadcast_to(one, a.shape), reverse=by < 0)
+
+
+def _pushed(run: Any, dvalues: Any, first: Any, by: int) -> Tensor:
+    """The tangent of a run's products."""
+    a, h = run
+    term = _moved(dvalues, first, by) * recur.shift(h, by)
+    return recur.recurrence(a, term, reverse=by < 0)
+
+
+def _pulled(run: Any, g: Any, first: Any, by: int) -> Tensor:
+    """The transpose of _pushed."""
+    a, h = run
+    blame = recur.recurrence(recur.shift(a, -by), g, reverse=by > 0) * recur.shift(h, by)
+    first = shape.reshape(first, (*first.shape, 1))
+    return recur.shift(select.where(first, lift(np.zeros((), a.dtype)), blame), -by)
 
 
 @op

@@ -84,7 +84,7 @@ def difference(f: Callable[..., Any], xs: Sequence[Tensor], ts: Sequence[Tensor]
     eps = 1e-3
     points = {}
     for k in (-2, -1, 1, 2):
-        moved = [Tensor(x.array + k * eps * t.array) for x, t in zip(xs, ts, strict=True)]
+        moved = [Tensor(np.asarray(x.array + k * eps * t.array)) for x, t in zip(xs, ts, strict=True)]
         points[k] = [o.array for o in f(*moved)]
     return [
         (a - 8 * b + 8 * c - d) / (12 * eps)

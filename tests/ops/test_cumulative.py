@@ -170,7 +170,9 @@ def test_cumulative_logsumexp_gradients_are_finite_at_infinities(x):
     found = rg.jacrev(rg.cumulative_logsumexp)(x).numpy()
     total = (rg.cumulative_logsumexp(x).numpy() > -INF).astype(float)
     assert_close(found.sum(1), total)
-    assert np.isfinite(rg.hessian(lambda t: rg.sum(rg.cumulative_logsumexp(t)))(x).numpy()).all()
+    assert np.isfinite(
+        rg.hessian(lambda t: rg.sum(rg.cumulative_logsumexp(t)))(x).numpy()
+    ).all()
 
 
 @given(case=arrays_and_axis(), n=st.integers(0, 3))

@@ -1,4 +1,4 @@
-"""Reductions against NumPy, at every axis; and their stated answers where the world disagrees."""
+"""Reductions against NumPy, over all axes; and what we state where the world disagrees."""
 
 import math
 
@@ -17,7 +17,21 @@ from retrograd.testing.check import check_grads
 from retrograd.testing.compare import assert_close
 
 INF, NAN = math.inf, math.nan
-STANDARD = "all any argmax argmin count_nonzero max mean min prod std sum var vector_norm".split()
+STANDARD = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "std",
+    "sum",
+    "var",
+    "vector_norm",
+]
 NUMBERS = st.floats(-8, 8, width=32)
 ALIKE = st.sampled_from([-1.0, 0.0, -0.0, 1.0, 2.0])  # ties, zeros
 ODD = st.sampled_from([-INF, -1.0, 0.0, 1.0, INF, NAN])
@@ -150,7 +164,7 @@ def test_the_mean_of_many_halves_stays_in_range(dtype):
 
 @pytest.mark.parametrize("name", ["max", "min", "var", "std", "logsumexp", "argmax", "sort"])
 def test_complex_numbers_have_no_order(name):
-    with pytest.raises(DtypeError, match="it takes (real|floating) dtypes"):
+    with pytest.raises(DtypeError, match=r"it takes (real|floating) dtypes"):
         FUNCTIONS[name](np.ones(2, complex))
 
 
@@ -319,8 +333,10 @@ def test_axes_are_checked():
 def test_logsumexp_has_softmax_as_gradient_at_infinities_too(x, weights):
     x, weights = np.array(x), np.array(weights, float)
     assert_close(gradient(rg.logsumexp, x), weights)
-    assert_close(rg.jvp(rg.logsumexp, (x,), (np.arange(len(x)) + 1.0,))[1],
-                 np.asarray(weights @ (np.arange(len(x)) + 1.0)))
+    assert_close(
+        rg.jvp(rg.logsumexp, (x,), (np.arange(len(x)) + 1.0,))[1],
+        np.asarray(weights @ (np.arange(len(x)) + 1.0)),
+    )
     assert_close(rg.hessian(rg.logsumexp)(x), np.diag(weights) - np.outer(weights, weights))
     total = rg.logsumexp(x, keepdims=True)
     assert_close(Weights((0,)).expand(rg.asarray(x), total), weights)
@@ -331,7 +347,7 @@ def test_norm_of_the_zero_vector_has_gradient_zero(ord):
     f = lambda t: rg.norm(t, ord=ord)
     assert_close(rg.grad(f)(np.zeros(3)), np.zeros(3))
     assert np.isfinite(rg.hessian(f)(np.zeros(3)).numpy()).all()
-    if ord != INF and ord != -INF:
+    if abs(ord) != INF:
         assert_close(rg.grad(f)(np.array([0.0, 2.0]))[0], np.asarray(0.0))
     assert_close(rg.grad(f)(np.zeros(2, complex)), np.zeros(2, complex))
 
@@ -361,7 +377,9 @@ def test_prod_is_right_at_zeros_to_third_order(x):
     n = len(x)
     others = [np.prod(np.delete(x, i)) for i in range(n)]
     assert_close(gradient(rg.prod, x), np.array(others))
-    pairs = [[0 if i == j else np.prod(np.delete(x, [i, j])) for i in range(n)] for j in range(n)]
+    pairs = [
+        [0 if i == j else np.prod(np.delete(x, [i, j])) for i in range(n)] for j in range(n)
+    ]
     assert_close(rg.hessian(rg.prod)(x), np.array(pairs, float))
 
 
@@ -381,7 +399,9 @@ def test_the_derivatives_of_the_compositions(rng):
 @pytest.mark.parametrize("name", ["sum", "mean", "var", "std", "max", "prod", "logsumexp"])
 def test_float32_stays_float32(name, rng):
     x = rng.normal(size=(3, 4)).astype(np.float32)
-    assert gradient(lambda t: FUNCTIONS[name](t, axis=1), x, np.ones(3, "f4")).dtype == "float32"
+    assert (
+        gradient(lambda t: FUNCTIONS[name](t, axis=1), x, np.ones(3, "f4")).dtype == "float32"
+    )
     half = x.astype(np.float16)
     found = gradient(lambda t: FUNCTIONS[name](t, axis=1), half, np.ones(3, "f2"))
     wanted = gradient(lambda t: FUNCTIONS[name](t, axis=1), half.astype("f4"), np.ones(3, "f4"))
