@@ -27,7 +27,7 @@ class Node:
     tags: tuple[Any, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """Inputs, nodes in program order, and which values are the outputs."""
 
@@ -55,6 +55,10 @@ class Graph:
     def __hash__(self) -> int:
         """Computed once: graphs are cache keys."""
         return self._hash
+
+    def __repr__(self) -> str:
+        """How much there is; str shows the program."""
+        return f"Graph({len(self.inputs)} in, {len(self.nodes)} nodes, {len(self.outputs)} out)"
 
     def __str__(self) -> str:
         """The program as text, one line a node, with the user's lines beside it."""

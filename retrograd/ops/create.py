@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
-from retrograd.core.interpret import RAW, current, lift
+from retrograd.core.errors import ArgumentError, DtypeError, ShapeError, TraceError
+from retrograd.core.interpret import EVAL, PURE, RAW, current, lift
 from retrograd.core.op import function
 from retrograd.core.spec import shape_tuple
-from retrograd.core.tensor import Tensor
+from retrograd.core.tensor import Box, Tensor
 from retrograd.ops import cast, join
 from retrograd.ops import shape as moves
 
@@ -169,8 +169,12 @@ def tensor(obj: Any, /, *, dtype: Any = None, requires_grad: bool = False) -> Te
     """
     found = asarray(obj, dtype=dtype, copy=True)
     if requires_grad:
-        if type(found) is Tensor:
-            found = Tensor(found.array)
+        if found._node is not None and current.get() not in (EVAL, PURE):
+            raise TraceError(
+                "tensor: inside grad, jvp, vmap and jit a tensor cannot become a leaf: it "
+                "would be cut from what it depends on"
+            )
+        found = found if isinstance(found, Box) else Tensor(found.array)
         return found.requires_grad_()
     return found
 

@@ -24,7 +24,7 @@ FEW = 32  # repetitions up to which a row is added to in rounds
 
 
 def accumulate(ufunc: Any, out: np.ndarray, targets: np.ndarray, values: np.ndarray) -> None:
-    """out[t] = ufunc(out[t], values[i]) for each i, t = targets[i], one after the other."""
+    """out[t] = ufunc(out[t], values[i]) for each i, t = targets[i], in place; out is row-major."""
     width = out.shape[1]
     if width <= NARROW or len(targets) <= FEW:
         flat = targets if width == 1 else (targets[:, None] * width + np.arange(width)).reshape(-1)

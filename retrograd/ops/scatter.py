@@ -283,7 +283,7 @@ class ExtremeRows(rows.Rows, Op):
 
     def forward(self, x, values, targets):
         targets = gather.in_bounds("extreme_rows", targets, len(x))
-        out = np.array(x)
+        out = np.array(x, order="C")
         rows.accumulate(np.maximum if self.largest else np.minimum, out, targets, values)
         return out
 

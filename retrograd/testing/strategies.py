@@ -41,7 +41,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "a + b": lambda a, b: a + b,
     "a - b": lambda a, b: a - b,
-    "a * b": lambda a, b: a * b,
+    "a * tanh(b)": lambda a, b: a * b.tanh(),
     "a / (1 + b * b)": lambda a, b: a / (1 + b * b),
     "tanh(a) @ tanh(b)": lambda a, b: a.tanh() @ b.tanh() if _meet(a, b) else a * b,
 }

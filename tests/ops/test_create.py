@@ -172,11 +172,11 @@ def test_asarray_refuses_more():
     endless.append(endless)
     with pytest.raises(ArgumentError, match="64 deep"):
         rg.asarray(endless)
-    with pytest.raises(DtypeError, match="300 .* out of bounds for uint8"):
+    with pytest.raises(DtypeError, match="does not fit in uint8"):
         rg.asarray([300], dtype=np.uint8)
     with pytest.raises(DtypeError, match="'flaot32' does not name a dtype"):
         rg.asarray(1.0, dtype="flaot32")
-    with pytest.raises(DtypeError, match="float128|longdouble|is not one of"):
+    with pytest.raises(DtypeError, match="is not one of bool"):
         rg.asarray(1.0, dtype=np.str_)
     with pytest.raises(ArgumentError, match="the one device is 'cpu'; got 'gpu'"):
         rg.asarray(1.0, device="gpu")
@@ -191,8 +191,9 @@ def test_tensor_makes_leaves(rng):
     leaf = rg.tensor(x * x, requires_grad=True)  # a new leaf, cut from what made it
     assert leaf.is_leaf
     assert rg.tensor(x * x).requires_grad  # nothing is cut that was not asked for
-    with pytest.raises(TraceError, match="cannot join the tape"):
-        rg.grad(lambda v: rg.sum(rg.tensor(v, requires_grad=True)))(x)
+    for transform in (rg.grad, rg.vmap, lambda f: rg.grad(rg.grad(f))):
+        with pytest.raises(TraceError, match="cannot become a leaf|cannot join the tape"):
+            transform(lambda v: rg.sum(rg.tensor(v * 1, requires_grad=True)))(values)
 
 
 # -- shapes and ranges -----------------------------------------------------------------------
