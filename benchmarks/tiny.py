@@ -50,7 +50,7 @@ def ours_functional() -> Callable[[], Any]:
 
 def torch_eager() -> Callable[[], Any]:
     """PyTorch eager, one thread: 8 numbers have no work to share."""
-    import torch  # noqa: PLC0415 - a peer, installed by make bench
+    import torch
 
     torch.set_num_threads(1)
     x, seed = torch.tensor(START, requires_grad=True), torch.ones(8)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from retrograd.core import tree
-from retrograd.core.errors import ArgumentError
+from retrograd.core.errors import ArgumentError, TraceError
 from retrograd.core.interpret import Interpreter, below, expanded, using
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
 from retrograd.core.spec import Spec, axis_index
@@ -29,8 +31,6 @@ class Batched(Box):
     @property
     def array(self) -> Any:
         """There is no one array: user code asked for a value inside vmap."""
-        from retrograd.core.errors import TraceError
-
         raise TraceError(
             f"vmap: the value of a mapped tensor {self.spec} was asked for, but it stands for "
             f"{self.value.shape[0]} values at once",
@@ -101,7 +101,8 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
         front = [_front(x, a) for x, a in zip(leaves, axes, strict=True)]
         batch = Batch(below(), size)
         boxes = [
-            x if a is None else Batched(batch, x.handle()) for x, a in zip(front, axes, strict=True)
+            x if a is None else Batched(batch, x.handle())
+            for x, a in zip(front, axes, strict=True)
         ]
         with using(batch):
             out = f(*tree.unflatten(structure, boxes), **options)
@@ -129,18 +130,25 @@ def _collect(batch: Batch, out: Any, out_axes: Any) -> Any:
 
 def _spread(name: str, axes: Any, args: Any) -> list[Any]:
     """One axis for each leaf of args, from a number, None, or a prefix of the tree."""
-    if axes is None or isinstance(axes, int):
+    if axes is None or isinstance(axes, (int, np.integer)):
         return [axes] * len(tree.leaves(args))
-    children = list(args.values()) if isinstance(args, dict) else list(args)
-    chosen = [axes[k] for k in args] if isinstance(args, dict) else list(axes)
-    if len(children) != len(chosen):
+    children, chosen = _named(args), _named(axes)
+    if children is None or chosen is None or children.keys() != chosen.keys():
         raise ArgumentError(
-            f"vmap: {name} has {len(chosen)} entries for {len(children)} values"
+            f"vmap: {name} {axes!r} does not fit {tree.structure(args)}; it must be an integer, "
+            f"None, or these in a tree that is the beginning of that one"
         )
-    if isinstance(args, dict):
-        order = sorted(range(len(children)), key=lambda i: list(args)[i])
-        children, chosen = [children[i] for i in order], [chosen[i] for i in order]
-    return [a for c, x in zip(chosen, children, strict=True) for a in _spread(name, c, x)]
+    return [a for key, x in children.items() for a in _spread(name, chosen[key], x)]
+
+
+def _named(node: Any) -> dict[Any, Any] | None:
+    """The children of a node of a tree by key or number; None for a leaf."""
+    parts = tree.children(node)
+    if parts is None:
+        return None
+    found, static = list(parts[0]), parts[1]
+    keys = static if isinstance(node, dict) else range(len(found))
+    return dict(zip(keys, found, strict=True))
 
 
 def _size(leaves: list[Any], axes: list[Any]) -> int:
@@ -161,5 +169,5 @@ def _size(leaves: list[Any], axes: list[Any]) -> int:
 def _front(x: Any, axis: Any) -> Any:
     if axis is None:
         return x
-    i = axis_index("vmap", axis, x.ndim)
+    i = axis_index("vmap", axis, x.ndim, name="in_axes")
     return FUNCTIONS["moveaxis"](x, i, 0) if i else x

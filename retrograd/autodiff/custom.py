@@ -147,7 +147,9 @@ class CustomFunction:
         self.rules: dict[str, Any] = {}
         update_wrapper(self, f)
 
-    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> CustomFunction:
+    def defvjp(
+        self, forward: Callable[..., Any], backward: Callable[..., Any]
+    ) -> CustomFunction:
         """forward(*args) -> (result, residuals); backward(residuals, g) -> one for each arg.
 
         Residuals are a tree of tensors. A cotangent may be None for zero.
@@ -218,8 +220,13 @@ class _Call:
             out += [None] * shape.leaves if c is None else tree.leaves(c)
         return out
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        given = tree.unflatten(self.structure, primals), tree.unflatten(self.structure, tangents)
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        given = (
+            tree.unflatten(self.structure, primals),
+            tree.unflatten(self.structure, tangents),
+        )
         out, pushed = self.owner.rules["jvp"](*given)
         leaves, shape = tree.flatten(pushed)
         found = self._flat(out)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from retrograd.autodiff.forward import fill
 from retrograd.autodiff.reverse import flat_vjp
 from retrograd.core import dtype as dt
-from retrograd.core.interpret import DERIVED, PURE, RAW, current, lift, using
+from retrograd.core.interpret import PURE, RAW, current, lift, using
 from retrograd.core.op import FUNCTIONS
+from retrograd.core.record import DERIVED
 from retrograd.core.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from retrograd.autodiff.reverse import Recorded, Tape, recorded
+from retrograd.autodiff.reverse import Recorded, Tape, recorded, split_aux
 from retrograd.core import dtype as dt
 from retrograd.core import tree
 from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import (
-    DERIVED,
     Interpreter,
     below,
     expanded,
-    no_derivative,
     using,
 )
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
+from retrograd.core.record import DERIVED, no_derivative
 from retrograd.core.replay import move
 from retrograd.core.tape import Joint, Node, Pick
 from retrograd.core.tensor import Box, Tensor
@@ -37,7 +36,9 @@ class Dual(Box):
 
     def remake(self, f: Any) -> Dual:
         """The same box around f of what it holds."""
-        return Dual(self.owner, f(self.value), None if self.tangent is None else f(self.tangent))
+        return Dual(
+            self.owner, f(self.value), None if self.tangent is None else f(self.tangent)
+        )
 
 
 class Forward(Interpreter):
@@ -120,7 +121,7 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
     duals = [Dual(forward, x.handle(), t) for x, t in zip(xs, ts, strict=True)]
     with using(forward):
         out = f(*tree.unflatten(structure, duals))
-    out, aux = out if has_aux else (out, None)
+    out, aux = split_aux("jvp", out) if has_aux else (out, None)
     leaves, shape = tree.flatten(out)
     leaves = [forward.own(FUNCTIONS["lift"](o)) for o in leaves]
     values = tree.unflatten(shape, [d.value.handle() for d in leaves])

@@ -25,7 +25,10 @@ def _positions(who: str, argnums: Any, count: int) -> tuple[int, ...]:
     for i in wanted:
         if not isinstance(i, int) or not -count <= i < count:
             raise ArgumentError(f"{who}: argnums {argnums} for a call with {count} arguments")
-    return tuple(i % count for i in wanted)
+    found = tuple(i % count for i in wanted)
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"{who}: argnums {argnums} names an argument twice")
+    return found
 
 
 def _chosen(who: str, f: Callable[..., Any], argnums: Any, args: Any, options: Any) -> Any:
@@ -71,6 +74,7 @@ def value_and_grad(
         def flat(*xs: Any) -> list[Any]:
             out = inner(*xs)
             value, aux = _pair(out) if has_aux else (out, None)
+            _check_one(value)
             more, shape = tree.flatten(aux)
             aux_shape[:] = [shape]
             return [value, *more]
@@ -87,9 +91,18 @@ def value_and_grad(
 
 
 def _pair(out: Any) -> Any:
-    if not isinstance(out, tuple) or len(out) != 2:  # noqa: PLR2004
+    if not isinstance(out, tuple) or len(out) != 2:
         raise DerivativeError("grad: with has_aux the function must return (value, aux)")
     return out
+
+
+def _check_one(out: Any) -> None:
+    found = tree.structure(out)
+    if found.type is not None:
+        raise DerivativeError(
+            f"grad: the function returned {found}; a gradient is of one number",
+            hint="rg.grad(f, has_aux=True) for a function that returns (number, aux)",
+        )
 
 
 def _check_scalar(out: Tensor) -> None:
@@ -106,7 +119,9 @@ def _check_scalar(out: Tensor) -> None:
 
 
 @function
-def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False
+) -> Callable[..., Any]:
     """The gradient of f with respect to `argnums`; with has_aux, (gradient, aux)."""
     both = value_and_grad(f, argnums, has_aux=has_aux)
 
@@ -151,7 +166,7 @@ def jacfwd(f: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
     def jacobian(*args: Any, **options: Any) -> Any:
         inner, leaves, structure = _chosen("jacfwd", f, argnums, args, options)
         _, push = linearize(inner, *leaves)
-        columns = vmap(lambda *ts: push(*ts))(*_basis(leaves))
+        columns = vmap(push)(*_basis(leaves))
         return tree.map(
             lambda rows: _shaped(structure, argnums, _blocks(rows, leaves, axis=1)), columns
         )
@@ -172,7 +187,9 @@ def jacrev(f: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
         rows = vmap(pull)(basis)  # one for each chosen leaf, all outputs stacked in front
         blocks = [_blocks(r, outs, axis=0) for r in rows]
         per_output = zip(*blocks, strict=True)
-        return tree.unflatten(shape, [_shaped(structure, argnums, list(row)) for row in per_output])
+        return tree.unflatten(
+            shape, [_shaped(structure, argnums, list(row)) for row in per_output]
+        )
 
     return jacobian
 

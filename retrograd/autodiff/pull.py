@@ -18,9 +18,10 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core import replay
 from retrograd.core.errors import DerivativeError, OpError, RetrogradError
-from retrograd.core.interpret import PURE, RAW, Deferred, current, using
+from retrograd.core.interpret import PURE, RAW, current, using
 from retrograd.core.op import FUNCTIONS
 from retrograd.core.quiet import loud, quiet
+from retrograd.core.record import Deferred
 from retrograd.core.tape import Joint, Leaf, Node, Pick
 from retrograd.core.tensor import Tensor
 
@@ -101,7 +102,9 @@ class Pass:
                         heappush(heap, (p.order, p))
                 if self.pending:
                     self._settle(parents)
-                node = heappushpop(heap, (latest.order, latest))[1] if heap and latest else latest
+                node = (
+                    heappushpop(heap, (latest.order, latest))[1] if heap and latest else latest
+                )
         self._end()
 
     def _end(self) -> None:
@@ -157,7 +160,10 @@ class Pass:
 
     def _sum(self, node: Node, old: Any, new: Any) -> Any:
         if type(new) is list:  # of a joint: one slot for each output
-            return [b if a is None else a if b is None else a + b for a, b in zip(old, new, strict=True)]
+            return [
+                b if a is None else a if b is None else a + b
+                for a, b in zip(old, new, strict=True)
+            ]
         if self.raw and type(old) is np.ndarray and old.ndim:
             self.owned.add(node)  # the sum is ours: the next one is added in place
         return old + new
@@ -182,9 +188,15 @@ class Pass:
         parts = getattr(node.recipe, "parts", ())
         op = node.op
         assert op is not None
-        may = set.intersection(*(op.optional(rule) for _, rule, _, _ in parts)) if parts else set()
+        may = (
+            set.intersection(*(op.optional(rule) for _, rule, _, _ in parts))
+            if parts
+            else set()
+        )
         return [
-            Pass._zeros(s, raw=self.raw) if c is None and i not in may and dt.is_inexact(s.dtype) else c
+            Pass._zeros(s, raw=self.raw)
+            if c is None and i not in may and dt.is_inexact(s.dtype)
+            else c
             for i, (c, s) in enumerate(zip(g, node.specs, strict=True))
         ]
 

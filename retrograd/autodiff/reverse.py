@@ -19,12 +19,10 @@ from retrograd.core.interpret import (
     below,
     current,
     expanded,
-    no_recipe,
-    several,
-    track,
     using,
 )
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
+from retrograd.core.record import no_recipe, several, track
 from retrograd.core.replay import region_now
 from retrograd.core.tape import Leaf, Node
 from retrograd.core.tensor import Box, Tensor
@@ -90,7 +88,9 @@ class Tape(Interpreter):
         spec = out.spec
         if not dt.is_inexact(spec.dtype):
             return out
-        return Recorded(self, out, Node(op, parents, recipe, kept, spec.shape, spec.dtype, region))
+        return Recorded(
+            self, out, Node(op, parents, recipe, kept, spec.shape, spec.dtype, region)
+        )
 
     def _saved(self, op: Any, values: list[Any], parents: Any, recipe: Any) -> Any:
         with using(self.outer):
@@ -133,7 +133,9 @@ def unboxed(tape: Any, out: Any) -> tuple[Tensor, Node | None]:
     """A leaf of a result: its value below the tape, and its node if it has one."""
     out = FUNCTIONS["lift"](out)
     if isinstance(tape, EvalTape):
-        return (Tensor(out._data, None, out._cell), out._node) if tape.mine(out) else (out, None)
+        return (
+            (Tensor(out._data, None, out._cell), out._node) if tape.mine(out) else (out, None)
+        )
     if isinstance(out, Recorded) and out.owner is tape:
         return out.value.handle(), out._node
     return out, None
@@ -183,7 +185,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     def flat(*xs: Any) -> list[Any]:
         out = f(*tree.unflatten(structure, xs))
-        out, aux = _split_aux("vjp", out) if has_aux else (out, None)
+        out, aux = split_aux("vjp", out) if has_aux else (out, None)
         found, shape = tree.flatten(out)
         more, shape_of_aux = tree.flatten(aux)
         shape_of_out[:] = [shape, shape_of_aux, len(found)]
@@ -197,7 +199,9 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         """Cotangents of the primals, a tuple with one tree for each."""
         gs, given = tree.flatten(cotangent)
         if given != shape:
-            raise ShapeError(f"vjp: the result has structure {shape}; the cotangent has {given}")
+            raise ShapeError(
+                f"vjp: the result has structure {shape}; the cotangent has {given}"
+            )
         gs = [face(_cotangent("vjp", g, s)) for g, s in zip(gs, specs, strict=True)]
         found = pull_flat([*gs, *[None] * (len(outs) - count)])
         return tree.unflatten(structure, gradients(leaves, found))
@@ -223,8 +227,9 @@ def _cotangent(who: str, g: Any, spec: Any) -> Tensor:
     return g if g.dtype == spec.dtype else FUNCTIONS["astype"](g, spec.dtype)
 
 
-def _split_aux(who: str, out: Any) -> tuple[Any, Any]:
-    if not isinstance(out, tuple) or len(out) != 2:  # noqa: PLR2004
+def split_aux(who: str, out: Any) -> tuple[Any, Any]:
+    """What a function with aux returned, as (result, aux)."""
+    if not isinstance(out, tuple) or len(out) != 2:
         raise DerivativeError(f"{who}: with has_aux the function must return (result, aux)")
     return out
 

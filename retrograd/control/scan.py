@@ -104,7 +104,9 @@ class Scan(Op):
             swap(a, 0, 1) if m and i >= first else a
             for i, (a, m) in enumerate(zip(args, mapped, strict=True))
         ]
-        body = vmap(lambda *a: evaluate(self.body, *a), in_axes=tuple(0 if m else None for m in mapped))
+        body = vmap(
+            lambda *a: evaluate(self.body, *a), in_axes=tuple(0 if m else None for m in mapped)
+        )
         specs = [
             s.with_shape((size, *s.shape)) if m else s
             for s, m in zip(self.body.inputs, mapped, strict=True)
@@ -138,7 +140,9 @@ class Scan(Op):
             )
 
 
-def looped(f: Any, specs: Sequence[Spec], counts: tuple[int, int], like: Scan, args: Any) -> Any:
+def looped(
+    f: Any, specs: Sequence[Spec], counts: tuple[int, int], like: Scan, args: Any
+) -> Any:
     """Scan f over args, with the length of `like`; what f captures becomes more consts."""
     graph, captured = trace(f, specs)
     consts, carry = counts
@@ -177,7 +181,9 @@ class ScanPush:
         return _tangents(op, looped(body, specs, parts, op, args))
 
 
-def _sections(values: Sequence[Any], tangents: Sequence[Any], where: list[int], n: int, carry: int):
+def _sections(
+    values: Sequence[Any], tangents: Sequence[Any], where: list[int], n: int, carry: int
+):
     """consts, their tangents, carry, its tangents, xs, their tangents."""
     bounds = [(0, n), (n, n + carry), (n + carry, len(values))]
     out = []
@@ -187,7 +193,9 @@ def _sections(values: Sequence[Any], tangents: Sequence[Any], where: list[int], 
     return out
 
 
-def _split(values: Any, tangents: Any, inputs: Any, where: list[int], n: int, carry: int) -> Any:
+def _split(
+    values: Any, tangents: Any, inputs: Any, where: list[int], n: int, carry: int
+) -> Any:
     parts = _sections(values, tangents, where, n, carry)
     kinds = _sections(inputs, [inputs[i] for i in where], where, n, carry)
     sizes = [len(p) for p in parts]
@@ -277,7 +285,9 @@ class ScanPull:
         return result
 
 
-def _body_vjp(body: Graph, primals: Any, targets: list[int], hot: list[int], gs: Any) -> list[Any]:
+def _body_vjp(
+    body: Graph, primals: Any, targets: list[int], hot: list[int], gs: Any
+) -> list[Any]:
     """Cotangents of the chosen inputs of a body, zeros where none flows."""
 
     def chosen(*xs: Any) -> list[Any]:
@@ -323,7 +333,9 @@ def scan(
             raise ArgumentError("scan: the function must return (carry, y)")
         carry, given = tree.flatten(found[0])
         if given != shape_of_carry:
-            raise ShapeError(f"scan: the carry is {shape_of_carry}; the function returns {given}")
+            raise ShapeError(
+                f"scan: the carry is {shape_of_carry}; the function returns {given}"
+            )
         ys, shape = tree.flatten(found[1])
         shape_of_y[:] = [shape]
         return [*carry, *ys]

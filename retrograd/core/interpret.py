@@ -15,11 +15,12 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core import operators, replay, tree
-from retrograd.core.errors import DerivativeError, OpError, RetrogradError, TraceError
+from retrograd.core.errors import RetrogradError, TraceError
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
 from retrograd.core.quiet import loud, quiet
+from retrograd.core.record import no_recipe, packed, record, several, track
 from retrograd.core.spec import Spec, spec_of
-from retrograd.core.tape import Joint, Node, Pick, next_order
+from retrograd.core.tape import next_order
 from retrograd.core.tensor import Box, Tensor
 
 if TYPE_CHECKING:
@@ -151,60 +152,6 @@ class Eval(Interpreter):
         return tuple(results)
 
 
-def several(
-    op: Op, parents: Any, recipe: Any, kept: Any, results: Sequence[Any], region: Any
-) -> None:
-    """Give each result of an op with several outputs its place on the tape."""
-    joint = Joint(op, parents, recipe, kept, [r.spec for r in results], region)
-    for i, r in enumerate(results):
-        if dt.is_inexact(joint.specs[i].dtype):
-            r._node = Pick(joint, i)
-
-
-def track(op: Op, args: Sequence[Any]) -> tuple[list[Node | None], int]:
-    """The parents' nodes, None where an input is fixed, and the mask of those that are not."""
-    parents: list[Node | None] = [a._node for a in args]
-    if op.fixed:
-        for i, name in enumerate(op.inputs):
-            if name in op.fixed:
-                parents[i] = None
-    mask = 0
-    for i, p in enumerate(parents):
-        if p is not None:
-            mask |= 1 << i
-    return parents, mask
-
-
-def record(op: Op, args: Sequence[Any], values: Any, out: Any, region: Any = None) -> Node | None:
-    """The tape node of an op that just ran on tracked tensors; None if nothing can flow."""
-    dtype = out.dtype
-    if dtype is not _F32 and dtype is not _F64 and not dt.is_inexact(dtype):
-        return None
-    if len(args) == 2 and not op.fixed:  # the hot path: two operands are spelled out
-        a, b = parents = args[0]._node, args[1]._node
-        mask = 2 if a is None else 1 if b is None else 3
-    else:
-        parents, mask = track(op, args)
-        if not mask:
-            return None
-    recipe = op._pulls.get(mask) or op.reverse(mask) or no_recipe(op, mask)
-    return Node(op, parents, recipe, recipe.keep(values), out.shape, dtype, region)
-
-
-def packed(
-    op: Op, args: Any, arrays: Any, outs: Any, results: Any, region: Any
-) -> tuple[Any, ...]:
-    """Inputs and outputs as recipes index them; in a region, as cells where there are any."""
-    given, made = tuple(arrays), tuple(outs)
-    if region is not None:
-        given, made = tuple(map(_cell, args, arrays)), tuple(map(_cell, results, outs))
-    return (given, *made) if op.variadic else (*given, *made)
-
-
-def _cell(t: Any, value: Any) -> Any:
-    return value if t._cell is None else Deferred(t._cell, value)
-
-
 class EvalTape(Eval):
     """A functional tape on concrete values: plain tensors, recorded as the tape face does.
 
@@ -242,21 +189,6 @@ class EvalTape(Eval):
         return type(a) is Tensor and a._node is not None and not self.mine(a)
 
 
-class Deferred:
-    """A kept value given as a cell; its spec is known without replaying."""
-
-    __slots__ = ("cell", "spec")
-
-    def __init__(self, cell: Any, value: Any) -> None:
-        self.cell = cell
-        self.spec = spec_of(value)
-
-    @property
-    def array(self) -> np.ndarray:
-        """The value, replayed if it was dropped."""
-        return self.cell.array
-
-
 def compute(op: Op, arrays: Sequence[Any]) -> Any:
     """Run an op on arrays; half precision is stored, float32 is what computes."""
     if op.bodied or not any(a.dtype in dt.HALF for a in arrays):
@@ -268,7 +200,7 @@ def compute(op: Op, arrays: Sequence[Any]) -> Any:
     return tuple(np.asarray(o).astype(s.dtype) for o, s in zip(out, specs, strict=True))
 
 
-replay.compute = compute
+replay.Step.compute = staticmethod(compute)
 
 
 class Raw(Interpreter):
@@ -390,39 +322,3 @@ def escaped(op: Op, box: Box) -> TraceError:
         f"{op.name}: a tensor {box.spec} of {type(box.owner).__name__.lower()} is used after "
         f"that transform has ended; return it from the transformed function instead"
     )
-
-
-def no_recipe(op: Op, mask: int) -> Any:
-    """What stands in for a vjp: derived from the jvp, or an error when it is asked for."""
-    if op.no_derivative or op.ahead(mask) is None:
-        return NoDerivative()
-    return DERIVED["vjp"](mask)
-
-
-DERIVED: dict[str, Any] = {}  # autodiff/derived.py: a vjp from a jvp, and the reverse
-
-
-class NoDerivative:
-    """Keeps nothing, and says why there is no derivative if one is asked for."""
-
-    keeps = ()
-
-    def keep(self, values: Any) -> tuple[()]:
-        """Nothing."""
-        return ()
-
-    def pull(self, op: Op, g: Any, kept: Any, count: int) -> Any:
-        """Refuse."""
-        raise no_derivative(op)
-
-    push = pull
-
-
-def no_derivative(op: Op) -> Exception:
-    """The error for an op that has no derivative."""
-    if op.no_derivative:
-        return DerivativeError(
-            f"{op.name} has no derivative: {op.no_derivative}",
-            hint=f"rg.stop_gradient({op.name}(...)) to say it is meant as a constant",
-        )
-    return OpError(f"{type(op).__name__} has neither vjp nor jvp; write one, or no_derivative")

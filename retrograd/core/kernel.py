@@ -10,7 +10,8 @@ Three forms of `lower`, told apart by its parameters:
 - elementwise: `lower(self, k, x1, x2)` returns an expression of numbers. Operators
   `+ - * /`, comparisons, `& | ^ ~`, Python numbers, and the functions of Kernel.
 - movement: `lower(self, k, x)` of an op that is not elementwise returns an array
-  expression made by view, broadcast, permute, slice, pad, flip or concat: no arithmetic.
+  expression made by view, broadcast, permute, slice, pad, flip, concat or random_bits: no
+  arithmetic.
 - loops: `lower(self, k, x, out)` names its outputs, and writes every element of them in
   loops over rows or lanes, or by one of the macros gemm, gather, scatter_add.
 """
@@ -143,4 +144,10 @@ class Kernel(Protocol):
 
     def iota(self, length: int, dtype: np.dtype) -> Any:
         """0, 1, 2, ... up to length."""
+        ...
+
+    def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
+        """uint32 words of `shape`: element i, row-major, is a function of (key, i) alone, that
+        of core.rng. A batch of keys (.., 2) gives one such array for each.
+        """
         ...

@@ -80,13 +80,8 @@ class Op(Value):
     _pushes: ClassVar[dict[int, Any]] = {}
     apply: ClassVar[Callable[..., Any]]  # the seam; interpret.py puts it here
 
-    def shape(self, *specs: Spec) -> Any:
-        """Spec in, spec out; refuses bad operands by name."""
-        raise OpError(f"{type(self).__name__} has no shape rule; write shape(self, ...)")
-
-    def forward(self, *arrays: Any) -> Any:
-        """NumPy in, NumPy out."""
-        raise OpError(f"{type(self).__name__} has no forward; write forward(self, ...)")
+    shape: ClassVar[Callable[..., Any]]  # spec in, spec out; refuses bad operands by name
+    forward: ClassVar[Callable[..., Any]]  # NumPy in, NumPy out
 
     def workspace(self, *specs: Spec) -> int:
         """Bytes that forward needs beyond its result."""
@@ -135,7 +130,9 @@ class Op(Value):
         if not self.uniform:
             return [lift(a) for a in args]
         moving = self.moving(len(args))
-        args = [a if type(a) in dt._PYTHON and i in moving else lift(a) for i, a in enumerate(args)]
+        args = [
+            a if type(a) in dt._PYTHON and i in moving else lift(a) for i, a in enumerate(args)
+        ]
         common = self._common([args[i] for i in moving])
         return [_cast(self.name, a, common) if i in moving else a for i, a in enumerate(args)]
 
@@ -199,7 +196,9 @@ class Elementwise(Op):
     def shape(self, *specs: Spec) -> Spec:
         """Broadcasting; the result has the dtype of the inputs that are not fixed."""
         shapes = {n: s.shape for n, s in zip(self.inputs, specs, strict=True)}
-        return specs[self.moving(len(specs))[0]].with_shape(broadcast_shapes(self.name, **shapes))
+        return specs[self.moving(len(specs))[0]].with_shape(
+            broadcast_shapes(self.name, **shapes)
+        )
 
     @classmethod
     def _slopes(cls, mask: int) -> rules.SlopeRecipe | None:
@@ -244,7 +243,8 @@ class Multilinear(Op):
     def _ahead(cls, mask: int) -> Recipe | None:
         lone = mask & (mask - 1) == 0
         keeps = [
-            rules.Keep(n, i, spec=lone and bool(mask >> i & 1)) for i, n in enumerate(cls.inputs)
+            rules.Keep(n, i, spec=lone and bool(mask >> i & 1))
+            for i, n in enumerate(cls.inputs)
         ]
         return rules.MultilinearPush([(None, rules.Rule(cls.forward, (), (), tuple(keeps)))])
 
@@ -252,9 +252,7 @@ class Multilinear(Op):
 class Composite(Op):
     """A composition of other ops under one name: `expand` is written, all else follows."""
 
-    def expand(self, *args: Any) -> Any:
-        """The result, in ops."""
-        raise OpError(f"{type(self).__name__} has no expand; write expand(self, ...)")
+    expand: ClassVar[Callable[..., Any]]  # the result, in ops
 
 
 @dataclass_transform(frozen_default=True)
@@ -273,6 +271,9 @@ def op(cls: type[T]) -> type[T]:
 
 def prepare(cls: Any) -> Any:
     """Read the signatures of an op class, once; the part of `op` that does not register."""
+    for needed in ("expand",) if issubclass(cls, Composite) else ("shape", "forward"):
+        if not hasattr(cls, needed):
+            raise OpError(f"{cls.__name__} has no {needed}; write def {needed}(self, ...)")
     cls.name = _WORDS.sub("_", cls.__name__).lower()
     source = cls.expand if issubclass(cls, Composite) else cls.forward
     read_fields(cls)
@@ -302,9 +303,7 @@ def aligned(size: int, args: Sequence[Any], mapped: Sequence[bool]) -> list[Any]
 def front(size: int, args: Sequence[Any], mapped: Sequence[bool]) -> list[Any]:
     """All operands with the mapped axis in front; those that are not mapped are repeated."""
     repeat = FUNCTIONS["broadcast_to"]
-    return [
-        a if m else repeat(a, (size, *a.shape)) for a, m in zip(args, mapped, strict=True)
-    ]
+    return [a if m else repeat(a, (size, *a.shape)) for a, m in zip(args, mapped, strict=True)]
 
 
 def function(f: Any) -> Any:

@@ -57,7 +57,10 @@ def _is_operand(other: Any) -> bool:
 
 
 def _unary(name: str) -> Any:
-    return lambda self: FUNCTIONS[name](self)
+    def method(self: Any) -> Any:
+        return FUNCTIONS[name](self)
+
+    return method
 
 
 def _method(name: str) -> Any:
@@ -176,7 +179,7 @@ class Operators:
     @property
     def T(self) -> Any:  # noqa: N802 - the standard's name
         """The transpose of a matrix."""
-        if self.ndim != 2:  # noqa: PLR2004
+        if self.ndim != 2:
             raise ArgumentError(
                 f"T: needs 2 axes; got shape {self.shape}", hint="x.mT for stacks of matrices"
             )

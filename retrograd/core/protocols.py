@@ -91,15 +91,10 @@ def from_numpy(f: Any, args: Any, options: Any) -> Any:
         raise _no_counterpart(name, options) from error
 
 
-_AXIS_SECOND = frozenset(
-    "sum mean max min prod var std any all argmax argmin cumsum cumprod sort argsort "
-    "expand_dims squeeze stack concatenate flip median amax amin count_nonzero".split()
-)
-
-
 def _by_keyword(name: str, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """NumPy lets people write np.sum(x, 0); the standard's functions want axis=0."""
-    if name in _AXIS_SECOND and len(args) == 2 and "axis" not in options:
+    found = FUNCTIONS[_NAMES.get(name, name)]
+    if len(args) == 2 and "axis" in (found.__kwdefaults__ or {}) and "axis" not in options:
         return args[:1], {"axis": args[1], **options}
     return args, options
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from contextvars import ContextVar
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 region_now: ContextVar[Region | None] = ContextVar("region", default=None)
-compute: Callable[..., Any]  # run an op on arrays; interpret.py puts it here
 _serial = count().__next__  # one step, so that threads cannot disturb each other's order
 
 
@@ -65,6 +64,7 @@ class Step:
     """One op inside a region, with what is needed to run it again."""
 
     __slots__ = ("inputs", "op", "region", "serial", "values", "weak")
+    compute: ClassVar[Callable[..., Any]]  # run an op on arrays; interpret.py puts it here
 
     def __init__(self, op: Any, inputs: list[Any], region: Region, values: list[Any]) -> None:
         self.serial = _serial()
@@ -83,7 +83,7 @@ class Step:
         arrays = [i.array if type(i) is Cell else i for i in self.inputs]
         token = quiet()
         try:
-            out = compute(self.op, arrays)
+            out = Step.compute(self.op, arrays)
         finally:
             loud(token)
         self.values = [np.asarray(o) for o in (out if isinstance(out, tuple) else (out,))]
@@ -110,10 +110,10 @@ class Cell:
         todo, seen = [self.step], {self.step}
         for step in todo:  # grows while it is walked: missing ancestors, without recursion
             for cell in step.inputs:
-                if type(cell) is Cell and cell.step not in seen:
-                    if cell.step.alive(cell.index) is None:
-                        seen.add(cell.step)
-                        todo.append(cell.step)
+                new = type(cell) is Cell and cell.step not in seen
+                if new and cell.step.alive(cell.index) is None:
+                    seen.add(cell.step)
+                    todo.append(cell.step)
         todo.sort(key=lambda s: s.serial)
         for step in todo:
             step.run()

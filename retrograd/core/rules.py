@@ -56,7 +56,9 @@ def parameters(function: Any) -> list[Parameter]:
     code, notes = function.__code__, function.__annotations__
     names = code.co_varnames[: code.co_argcount]
     plain = len(names) - len(function.__defaults__ or ())
-    optional = [i >= plain and (function.__defaults__)[i - plain] is None for i in range(len(names))]
+    optional = [
+        i >= plain and (function.__defaults__)[i - plain] is None for i in range(len(names))
+    ]
     found = [
         Parameter(n, _is_spec(notes.get(n)), o, star=False)
         for n, o in zip(names, optional, strict=True)
@@ -152,7 +154,8 @@ class Recipe:
 def _keeping(fetch: Any, specs: list[bool]) -> Callable[[Any], tuple[Any, ...]]:
     def keep(values: Any) -> tuple[Any, ...]:
         return tuple(
-            _spec(v) if only_spec else v for v, only_spec in zip(fetch(values), specs, strict=True)
+            _spec(v) if only_spec else v
+            for v, only_spec in zip(fetch(values), specs, strict=True)
         )
 
     return keep

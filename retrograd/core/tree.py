@@ -39,7 +39,7 @@ class Structure:
             return "*"
         if self.type is type(None):
             return "None"
-        inner = ", ".join(map(str, self.children))
+        inner = ", ".join(str(c) for c in self.children)  # `map` is ours in this module
         return f"{self.type.__name__}({inner})"
 
 
@@ -68,7 +68,7 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
 
 
 def _flatten(tree: Any, leaves: list[Any]) -> Structure:
-    parts = _children(tree)
+    parts = children(tree)
     if parts is None:
         leaves.append(tree)
         return LEAF
@@ -76,7 +76,7 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     return Structure(type(tree), static, tuple(_flatten(c, leaves) for c in children))
 
 
-def _children(tree: Any) -> tuple[Iterable[Any], Any] | None:
+def children(tree: Any) -> tuple[Iterable[Any], Any] | None:
     """The children and static data of one node, or None for a leaf."""
     kind = type(tree)
     if kind in _registered:
@@ -156,7 +156,7 @@ def structure(tree: Any) -> Structure:
     return flatten(tree)[1]
 
 
-def map(f: Callable[..., Any], tree: Any, *others: Any) -> Any:  # noqa: A001 - tree.map
+def map(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """f of the leaves, tree by tree; all trees must have one structure."""
     first, shape = flatten(tree)
     columns = [first]

@@ -7,6 +7,7 @@ classes when the package is imported: that alone would cost more time than NumPy
 from __future__ import annotations
 
 import sys
+from inspect import get_annotations
 from typing import Any, ClassVar
 
 from retrograd.core.errors import OpError
@@ -32,7 +33,9 @@ class Value:
         found |= given | named
         missing = [n for n, v in found.items() if v is _REQUIRED]
         if wrong or missing or len(args) > len(self.fields):
-            what = f"has no value for {', '.join(missing)}" if missing else "does not take these"
+            what = (
+                f"has no value for {', '.join(missing)}" if missing else "does not take these"
+            )
             raise OpError(
                 f"{type(self).__name__}{args}{named or ''}: it {what}; its fields are "
                 f"({', '.join(self.fields)})"
@@ -78,7 +81,7 @@ def read_fields(cls: Any) -> None:
     names: list[str] = []
     defaults: list[Any] = []
     for base in reversed(cls.__mro__):
-        for name, kind in base.__dict__.get("__annotations__", {}).items():
+        for name, kind in get_annotations(base).items():
             if "ClassVar" in str(kind) or not issubclass(base, Value):
                 continue
             default = base.__dict__.get(name, _REQUIRED)

@@ -51,7 +51,7 @@ class Where(NamedTuple):
 
 def here(depth: int = 1) -> Where | None:
     """The innermost frame, `depth` calls up or more, that is outside the package."""
-    frame: FrameType | None = sys._getframe(depth)  # noqa: SLF001 - the documented cheap way
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None and frame.f_code.co_filename in INTERNAL:
         frame = frame.f_back
     return None if frame is None else Where(frame.f_code, frame.f_lasti)

@@ -8,12 +8,11 @@ import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from retrograd.core.errors import ArgumentError
-from retrograd.core.interpret import Deferred
+from retrograd.core.record import Deferred
 from retrograd.core.tape import Node, Pick
 from retrograd.core.tensor import Tensor
 from retrograd.debug.picture import page
@@ -83,7 +82,9 @@ class TapeGraph:
 def graph(tensor: Tensor) -> TapeGraph:
     """The tape behind `tensor`; `.save("tape.html")` draws it, `.nbytes` counts it."""
     if tensor._node is None:
-        raise ArgumentError("graph: this tensor does not depend on any that requires a gradient")
+        raise ArgumentError(
+            "graph: this tensor does not depend on any that requires a gradient"
+        )
     nodes = _reachable(tensor._node)
     nodes.sort(key=lambda n: -n.order)
     numbers = {n: i for i, n in enumerate(nodes)}

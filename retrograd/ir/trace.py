@@ -96,9 +96,7 @@ class Trace(Interpreter):
         return outs if several else outs[0]
 
 
-def trace(
-    f: Callable[..., Any], specs: Sequence[Spec]
-) -> tuple[Graph, list[Tensor]]:
+def trace(f: Callable[..., Any], specs: Sequence[Spec]) -> tuple[Graph, list[Tensor]]:
     """f of flat tensors, as a graph; and the tensors from outside that are its last inputs."""
     tracer = Trace(specs, below())
     boxes = [tracer.fresh(s) for s in specs]

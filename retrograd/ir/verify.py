@@ -38,6 +38,8 @@ def _list(specs: tuple[Spec, ...]) -> str:
 def _fault(graph: Graph, at: int, what: str) -> OpError:
     lines = str(graph).splitlines()
     low, high = max(1, at + 1 - AROUND), at + 2 + AROUND
-    shown = [("> " if i == at + 1 else "  ") + lines[i] for i in range(low, min(high, len(lines)))]
+    shown = [
+        ("> " if i == at + 1 else "  ") + lines[i] for i in range(low, min(high, len(lines)))
+    ]
     where = graph.nodes[at].where if at < len(graph.nodes) else None
     return OpError(f"verify: node {at} {what}\n" + "\n".join(shown), at=where)

@@ -20,7 +20,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import function
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import getitem, scatter, select, shape, slices
+from retrograd.ops import getitem, row_products, scatter, select, shape, slices
 from retrograd.ops import index as index_
 
 
@@ -161,7 +161,7 @@ def _add(layout: Any, x: Any, values: Any, where: Any) -> Tensor:
 
 def _product(layout: Any, x: Any, values: Any, where: Any) -> Tensor:
     strip, targets = layout.strip(values, where.ndim - 1), layout.numbers(x.shape, where)
-    out = apply(scatter.ProdRows(prod(layout.sizes(x.shape)[0])), strip, targets)
+    out = apply(row_products.ProdRows(prod(layout.sizes(x.shape)[0])), strip, targets)
     return layout.untable(out, x.shape)
 
 

@@ -169,7 +169,7 @@ def tensor(obj: Any, /, *, dtype: Any = None, requires_grad: bool = False) -> Te
     """
     found = asarray(obj, dtype=dtype, copy=True)
     if requires_grad:
-        if found._node is not None and current.get() not in (EVAL, PURE):
+        if found.requires_grad and current.get() not in (EVAL, PURE):
             raise TraceError(
                 "tensor: inside grad, jvp, vmap and jit a tensor cannot become a leaf: it "
                 "would be cut from what it depends on"

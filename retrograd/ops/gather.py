@@ -43,7 +43,8 @@ def along(who: str, x: Spec, indices: Spec, axis: int) -> None:
     beside = [n == m or i == axis for i, (n, m) in enumerate(zip(x.shape, indices.shape))]  # noqa: B905
     if x.ndim != indices.ndim or not all(beside):
         raise ShapeError(
-            f"{who}: indices {indices.shape} must have the shape of x {x.shape} beside axis {axis}"
+            f"{who}: indices {indices.shape} must have the shape of x {x.shape} beside axis "
+            f"{axis}"
         )
 
 
@@ -92,7 +93,9 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
         there, wanted = _beside(x.shape, axis), _beside(indices.shape, axis)
         to = broadcast_shapes("take_along_axis", x=there, indices=wanted)
         x = shape.broadcast_to(x, (*to[:axis], x.shape[axis], *to[axis + 1 :]))
-        indices = shape.broadcast_to(indices, (*to[:axis], indices.shape[axis], *to[axis + 1 :]))
+        indices = shape.broadcast_to(
+            indices, (*to[:axis], indices.shape[axis], *to[axis + 1 :])
+        )
     return apply(TakeAlongAxis(axis), x, indices)
 
 
@@ -133,7 +136,11 @@ class AddAlongAxis(Linear):
 
     @staticmethod
     def samples(rng):
-        yield AddAlongAxis(1, 3), rng.normal(size=(2, 4)), np.array([[0, 0, 2, 1], [1, 1, 1, 0]])
+        yield (
+            AddAlongAxis(1, 3),
+            rng.normal(size=(2, 4)),
+            np.array([[0, 0, 2, 1], [1, 1, 1, 0]]),
+        )
         yield AddAlongAxis(0, 2), rng.normal(size=(0, 3)), np.zeros((0, 3), np.int64)
 
     @staticmethod

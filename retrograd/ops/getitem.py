@@ -135,7 +135,9 @@ def _range(who: str, item: slice, length: int) -> tuple[int, int, int]:
     except ValueError as error:
         raise ArgumentError(f"{who}: the step of a slice is zero; it must not be") from error
     except TypeError as error:
-        raise DtypeError(f"{who}: the bounds of a slice must be integers; got {item}") from error
+        raise DtypeError(
+            f"{who}: the bounds of a slice must be integers; got {item}"
+        ) from error
     return (found.start, len(found), found.step) if found else (0, 0, 1)
 
 

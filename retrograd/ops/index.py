@@ -66,7 +66,9 @@ class Layout:
     def table(self, x: Any) -> Tensor:
         """x as (rows, columns)."""
         lead, rest = self.sizes(x.shape)
-        return shape.reshape(shape.permute_dims(x, self.gathered(x.ndim)), (prod(lead), prod(rest)))
+        return shape.reshape(
+            shape.permute_dims(x, self.gathered(x.ndim)), (prod(lead), prod(rest))
+        )
 
     def untable(self, table: Any, x: tuple[int, ...]) -> Tensor:
         """A table as x."""
@@ -163,7 +165,12 @@ class Index(Layout, Linear):
 
     @staticmethod
     def refuses(rng):
-        yield Index((0,), 0), rng.normal(size=3), np.array([[0, 3]]), "index 3 is outside axis 0"
+        yield (
+            Index((0,), 0),
+            rng.normal(size=3),
+            np.array([[0, 3]]),
+            "index 3 is outside axis 0",
+        )
         yield Index((0,), 0), rng.normal(size=3), np.array([[0.0]]), "must be integers"
         yield Index((0, 1), 0), rng.normal(size=(3, 3)), np.array([[0]]), "must begin with (2,)"
 
@@ -173,7 +180,8 @@ def keys_of(layout: Layout, x: tuple[int, ...], indices: np.ndarray) -> tuple[An
     n, count = layout.batch_axes, indices.ndim - 1
     keys = [np.arange(m).reshape(m, *(1,) * (count - 1 - i)) for i, m in enumerate(x[:n])]
     for i, axis in enumerate(layout.axes):
-        where = indices[(*(slice(None),) * n, i, ...)]
+        own: Any = (*(slice(None),) * n, i, ...)
+        where = indices[own]
         keys.append(gather.in_bounds("index", where, x[axis], axis=axis - n))
     return tuple(keys)
 
@@ -228,14 +236,27 @@ class IndexAdd(Layout, Linear):
     def samples(rng):
         to = (4, 3, 5)
         yield IndexAdd((1,), 1, to), rng.normal(size=(4, 2, 5)), np.array([[2, 2]])
-        yield IndexAdd((0, 2), 0, to), rng.normal(size=(3, 3)), np.array([[1, 1, -4], [0, 0, 3]])
-        yield IndexAdd((2,), 2, to, 1), rng.normal(size=(4, 3, 2)), rng.integers(0, 5, (4, 1, 2))
+        yield (
+            IndexAdd((0, 2), 0, to),
+            rng.normal(size=(3, 3)),
+            np.array([[1, 1, -4], [0, 0, 3]]),
+        )
+        yield (
+            IndexAdd((2,), 2, to, 1),
+            rng.normal(size=(4, 3, 2)),
+            rng.integers(0, 5, (4, 1, 2)),
+        )
         yield IndexAdd((0,), 0, (3,)), rng.normal(size=()), np.array([1])
         yield IndexAdd((0,), 0, (3, 40)), rng.normal(size=(50, 40)), rng.integers(0, 3, (1, 50))
 
     @staticmethod
     def refuses(rng):
-        yield IndexAdd((0,), 0, (3,)), np.ones(1), np.array([[-4]]), "index -4 is outside axis 0"
+        yield (
+            IndexAdd((0,), 0, (3,)),
+            np.ones(1),
+            np.array([[-4]]),
+            "index -4 is outside axis 0",
+        )
         yield IndexAdd((0,), 0, (3,)), np.ones(2), np.array([[0]]), "must have the shape (1,)"
 
 
@@ -259,8 +280,12 @@ def rows_added(length: int, values: Any, targets: Any) -> Tensor:
 def coordinates(who: str, arrays: list[Any]) -> Tensor:
     """Integer arrays, broadcast together, as one tensor with as many rows."""
     arrays = [a if isinstance(a, Tensor) else np.asarray(a) for a in arrays]
+    if len(arrays) == 1:
+        (a,) = arrays
+        a = a if isinstance(a, Tensor) else lift(a)
+        return shape.reshape(a, (1, *a.shape))
     to = broadcast_shapes(who, **{f"index {i}": a.shape for i, a in enumerate(arrays)})
     if not any(isinstance(a, Tensor) for a in arrays):
         return lift(np.stack(np.broadcast_arrays(*arrays)))
     each = [shape.broadcast_to(cast.astype(lift(a), dt.int64), to) for a in arrays]
-    return shape.reshape(each[0], (1, *to)) if len(each) == 1 else join.stack(each)
+    return join.stack(each)

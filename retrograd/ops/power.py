@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -269,4 +270,7 @@ def _integer_power(x: Any, n: int) -> Tensor:
         return square(x)
     if n == -1 and dt.is_inexact(x.dtype):
         return arithmetic.reciprocal(x)
-    return apply(IntegerPower(n), x)
+    return apply(_to_the(n), x)
+
+
+_to_the = cache(IntegerPower)  # one op for each exponent

@@ -1,9 +1,7 @@
-"""Random numbers by key: bits, uniform, normal, exponential, Gumbel, truncated normal.
+"""Random numbers of continuous laws: uniform, normal, exponential, Gumbel, truncated normal.
 
-A key is a uint32 tensor of shape (2,), an operand like others: traced, mapped, replayed. A draw
-is a function of its key, so the same key gives the same bits, always. `core.rng` has them.
-An op takes a key, or a batch of keys (.., 2) with its other operands batched alike, and draws
-for each by itself: mapped over keys, it is the loop over them bit for bit.
+What a key gives is a constant; parameters move and scale it, so that draws are differentiable
+in them (the reparameterisation of a law by its place and scale).
 """
 
 from __future__ import annotations
@@ -16,201 +14,36 @@ from retrograd.core import dtype as dt
 from retrograd.core import rng as bits_of
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Elementwise, Op, front, op
-from retrograd.core.spec import Spec, broadcast_shapes, shape_tuple, spec_of
+from retrograd.core.op import Elementwise, op
+from retrograd.core.spec import Spec, broadcast_shapes, shape_tuple
 from retrograd.core.tensor import Box, Tensor
-from retrograd.ops import cast, join, logic, shape
+from retrograd.ops import cast, join, logic
+from retrograd.ops import random_keys as keys
+from retrograd.ops import shape as shapes
 
-HOST = "drawn by NumPy until the compiler has its own"
-
-
-# -- what all ops with a key share -----------------------------------------------------------
-
-
-class Keyed(Op):
-    """Ops that draw by a key, their first operand, which is never differentiated."""
-
-    fixed = ("key",)
-    host = HOST
-
-    def batch(self, size, args, mapped):
-        return apply(self, *front(size, args, mapped))
+# -- draws without parameters -----------------------------------------------------------------
 
 
-def some(rng: Any, *lead: int) -> np.ndarray:
-    """A key, or a batch of keys, for samples."""
-    return rng.integers(0, 2**32, (*lead, 2), np.uint32)
-
-
-def lead_of(who: str, key: Spec) -> tuple[int, ...]:
-    """The shape of a batch of keys, () for one; refuses what is no key."""
-    if key.dtype != dt.uint32 or key.shape[-1:] != (2,):
-        raise (DtypeError if key.dtype != dt.uint32 else ShapeError)(
-            f"{who}: a key is uint32 of shape (2,); got {key.dtype} of shape {key.shape}",
-            hint="key = rg.random.key(0)",
-        )
-    return key.shape[:-1]
-
-
-def beside(who: str, key: Spec, a: Spec, name: str = "a") -> Spec:
-    """The spec of `a`, refused unless its leading axes are those of a batch of keys."""
-    lead = lead_of(who, key)
-    if a.shape[: len(lead)] != lead:
-        raise ShapeError(
-            f"{who}: key {key.shape} and {name} {a.shape} must have leading axes {lead}"
-        )
-    return a
-
-
-def each(op: Op, draw: Any, key: np.ndarray, *operands: np.ndarray) -> np.ndarray:
-    """draw(key, *operands), for each key of a batch with its part of the operands."""
-    spec = op.shape(*map(spec_of, (key, *operands)))
-    if key.ndim == 1:
-        return draw(key, *operands)
-    out = np.empty(spec.shape, spec.dtype)
-    for i in np.ndindex(*key.shape[:-1]):
-        out[i] = draw(key[i], *(np.asarray(v[i]) for v in operands))
-    return out
-
-
-# -- keys ------------------------------------------------------------------------------------
-
-
-@op
-class SplitKey(Keyed):
-    """n keys of one."""
-
-    n: int
-    no_derivative = "keys are integers"
-
-    def shape(self, key: Spec) -> Spec:
-        return Spec((*lead_of("random.split", key), self.n, 2), dt.uint32)
-
-    def forward(self, key):
-        return each(self, lambda key: bits_of.split(key, self.n), key)
-
-    @staticmethod
-    def samples(rng):
-        yield SplitKey(3), some(rng)
-        yield SplitKey(0), some(rng, 2)
-
-    @staticmethod
-    def refuses(rng):
-        yield SplitKey(3), np.zeros(3, np.uint32), "a key is uint32 of shape (2,)"
-        yield SplitKey(3), np.zeros(2, np.int64), "got int64 of shape (2,)"
-
-
-@op
-class FoldKey(Keyed):
-    """The key of a key and a number."""
-
-    fixed = ("key", "data")
-    no_derivative = "keys are integers"
-
-    def shape(self, key: Spec, data: Spec) -> Spec:
-        if data.dtype.kind not in "iu" or data.shape != lead_of("random.fold_in", key):
-            raise ArgumentError(f"random.fold_in: data must be one integer; got {data}")
-        return key
-
-    def forward(self, key, data):
-        return each(self, lambda key, data: bits_of.fold_in(key, int(data)), key, data)
-
-    @staticmethod
-    def samples(rng):
-        yield FoldKey(), some(rng), np.asarray(5)
-        yield FoldKey(), some(rng, 2), np.array([7, 7])
-
-    @staticmethod
-    def refuses(rng):
-        yield FoldKey(), some(rng), np.asarray(0.5), "data must be one integer; got float64[]"
-        yield FoldKey(), some(rng), np.asarray(-1), "data must be an integer in [0, "
-
-
-def key(seed: int) -> Tensor:
-    """The key of a seed from 0 to 2**64 - 1. Different seeds have different keys.
-
-    A key is for one use: drawing twice by the same key gives the same numbers. `split` and
-    `fold_in` make new keys of it, after which it should not be drawn by.
-    """
-    return Tensor(bits_of.key(seed))
-
-
-def key_of(who: str, key: Any) -> Tensor:
-    """`key` as a tensor, refused unless it is one key."""
-    key = lift(key)
-    if lead_of(who, key.spec):
-        raise ShapeError(
-            f"{who}: a key is uint32 of shape (2,); got shape {key.shape}",
-            hint="rg.vmap(f)(keys) draws by each of several keys",
-        )
-    return key
-
-
-def split(key: Any, n: int = 2) -> Tensor:
-    """`n` new keys, as uint32[n, 2]: independent of each other and of all drawn by `key`."""
-    (n,) = shape_tuple("random.split", n)
-    return apply(SplitKey(n), key_of("random.split", key))
-
-
-def fold_in(key: Any, data: Any) -> Tensor:
-    """The key of `key` and an integer from 0 to 2**60 - 1, such as a step or a layer's number.
-
-    Other integers give other keys, independent of each other. `data` may be a tensor.
-    """
-    if isinstance(data, int) and not 0 <= data < 2**60:
-        raise ArgumentError(f"random.fold_in: data must be from 0 to 2**60 - 1; got {data}")
-    return apply(FoldKey(), key_of("random.fold_in", key), lift(data))
-
-
-# -- draws that depend on the key alone ------------------------------------------------------
-
-
-class Draw(Keyed):
+class Draw(keys.Keyed):
     """Draws without parameters; `to` is the shape of one, `dtype` a float."""
 
+    to: tuple[int, ...]
+    dtype: np.dtype
     no_derivative = "it depends on a key alone, and keys are integers"
 
     def shape(self, key: Spec) -> Spec:
-        return Spec((*lead_of(self.name, key), *self.to), self.dtype)
+        return Spec((*keys.lead_of(self.name, key), *self.to), self.dtype)
 
     @classmethod
     def samples(cls, rng):
-        yield cls((2, 3), dt.float64), some(rng)
-        yield cls((), dt.float32), some(rng, 2)
-        yield cls((0, 3), dt.float32), some(rng)
+        yield cls((2, 3), dt.float64), keys.some(rng)
+        yield cls((), dt.float32), keys.some(rng, 2)
+        yield cls((0, 3), dt.float32), keys.some(rng)
 
     @classmethod
     def refuses(cls, rng):
         yield cls((3,), dt.float32), np.zeros(2), "a key is uint32 of shape (2,); got float64"
-        yield cls((3,), dt.float16), some(rng), "dtype float16 is not float32 or float64"
-
-
-@op
-class RandomBits(Keyed):
-    """uint32 words of a key."""
-
-    to: tuple[int, ...]
-    no_derivative = "its result is made of bits"
-    host = ""
-
-    def shape(self, key: Spec) -> Spec:
-        return Spec((*lead_of("random.bits", key), *self.to), dt.uint32)
-
-    def forward(self, key):
-        return each(self, lambda key: bits_of.bits(key, self.to), key)
-
-    def lower(self, k, key):
-        return k.random_bits(key, self.to)
-
-    @staticmethod
-    def samples(rng):
-        yield RandomBits((2, 3)), some(rng)
-        yield RandomBits(()), some(rng, 2, 3)
-        yield RandomBits((0, 2)), some(rng)
-
-    @staticmethod
-    def refuses(rng):
-        yield RandomBits((3,)), np.zeros((2, 3), np.uint32), "got uint32 of shape (2, 3)"
+        yield cls((3,), dt.float16), keys.some(rng), "dtype float16 is not float32 or float64"
 
 
 @op
@@ -222,12 +55,12 @@ class RandomUniform(Draw):
     host = ""
 
     def forward(self, key):
-        return each(self, lambda key: bits_of.uniform(key, self.to, self.dtype), key)
+        return keys.each(self, lambda key: bits_of.uniform(key, self.to, self.dtype), key)
 
     def expand(self, key):  # the leading 24 or 53 bits of a word or two
         if self.dtype == dt.float32:
-            return _shifted(apply(RandomBits(self.to), key), 8, self.dtype) * 2.0**-24
-        high, low = join.unstack(apply(RandomBits((*self.to, 2)), key), axis=-1)
+            return _shifted(apply(keys.RandomBits(self.to), key), 8, self.dtype) * 2.0**-24
+        high, low = join.unstack(apply(keys.RandomBits((*self.to, 2)), key), axis=-1)
         whole = _shifted(high, 5, self.dtype) * 2.0**26 + _shifted(low, 6, self.dtype)
         return whole * 2.0**-53
 
@@ -244,7 +77,7 @@ class RandomNormal(Draw):
     dtype: np.dtype
 
     def forward(self, key):
-        return each(self, lambda key: bits_of.normal(key, self.to, self.dtype), key)
+        return keys.each(self, lambda key: bits_of.normal(key, self.to, self.dtype), key)
 
 
 @op
@@ -255,7 +88,7 @@ class RandomExponential(Draw):
     dtype: np.dtype
 
     def forward(self, key):
-        return each(self, lambda key: bits_of.exponential(key, self.to, self.dtype), key)
+        return keys.each(self, lambda key: bits_of.exponential(key, self.to, self.dtype), key)
 
 
 @op
@@ -266,11 +99,11 @@ class RandomGumbel(Draw):
     dtype: np.dtype
 
     def forward(self, key):
-        return each(self, lambda key: bits_of.gumbel(key, self.to, self.dtype), key)
+        return keys.each(self, lambda key: bits_of.gumbel(key, self.to, self.dtype), key)
 
 
 @op
-class RandomTruncatedNormal(Keyed):
+class RandomTruncatedNormal(keys.Keyed):
     """Standard normal numbers between lower and upper."""
 
     uniform = True
@@ -278,7 +111,7 @@ class RandomTruncatedNormal(Keyed):
     no_derivative = "it rejects what is outside its bounds, and they are not differentiated"
 
     def shape(self, key: Spec, lower: Spec, upper: Spec) -> Spec:
-        beside("random.truncated_normal", key, upper, "upper")
+        keys.beside("random.truncated_normal", key, upper, "upper")
         if lower.shape != upper.shape:
             raise ShapeError(
                 f"random.truncated_normal: lower {lower.shape} and upper {upper.shape} must "
@@ -290,20 +123,23 @@ class RandomTruncatedNormal(Keyed):
         def draw(key, lower, upper):
             return bits_of.truncated_normal(key, lower, upper, upper.shape, upper.dtype)
 
-        return each(self, draw, key, lower, upper)
+        return keys.each(self, draw, key, lower, upper)
 
     @staticmethod
     def samples(rng):
-        low = rng.uniform(-2, 2, (2, 3))
-        yield RandomTruncatedNormal(), some(rng), low, low + 1
-        yield RandomTruncatedNormal(), some(rng, 2), low, low + np.inf
-        yield RandomTruncatedNormal(), some(rng), np.zeros((0, 2)), np.ones((0, 2))
+        low, high = rng.uniform(-2, 1, (2, 3)), rng.uniform(1, 2, (2, 3))
+        yield RandomTruncatedNormal(), keys.some(rng), low, high
+        yield RandomTruncatedNormal(), keys.some(rng, 2), low, high + np.inf
+        yield RandomTruncatedNormal(), keys.some(rng), np.zeros((0, 2)), np.ones((0, 2))
 
     @staticmethod
     def refuses(rng):
-        cls, key = RandomTruncatedNormal(), some(rng)
+        cls, key = RandomTruncatedNormal(), keys.some(rng)
         yield cls, key, np.ones(2), np.zeros(2), "upper must be above lower"
         yield cls, key, np.ones(2), np.ones(3), "must have one shape"
+
+
+TRUNCATED = RandomTruncatedNormal()
 
 
 @op
@@ -349,7 +185,9 @@ def known(value: Any) -> np.ndarray | None:
     """What is in a parameter, under whatever transforms; None while it is traced."""
     while isinstance(value, Box):
         value = value.value
-    return None if value is None else np.asarray(lift(value).array)
+    if isinstance(value, Tensor):
+        return value.array
+    return None if value is None else np.asarray(value)
 
 
 def refuse(who: str, name: str, value: Any, rule: str, bad: Any) -> None:
@@ -362,12 +200,12 @@ def refuse(who: str, name: str, value: Any, rule: str, bad: Any) -> None:
 def plan(who: str, to: Any, dtype: Any, **named: Any) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype of a draw: as told, or else those that its parameters meet in."""
     given = {n: lift(v) for n, v in named.items() if not number(v)}
-    shapes = {n: v.shape for n, v in given.items()}
-    found = broadcast_shapes(who, **shapes)
+    sizes = {n: v.shape for n, v in given.items()}
+    found = broadcast_shapes(who, **sizes)
     wanted = found if to is None else shape_tuple(who, to)
-    if to is not None and broadcast_shapes(who, **shapes, shape=wanted) != wanted:
-        listed = ", ".join(f"{n} {s}" for n, s in shapes.items())
-        raise ShapeError(f"{who}: {listed} does not broadcast to shape {wanted}")
+    if broadcast_shapes(who, **sizes, shape=wanted) != wanted:
+        listed = ", ".join(f"{n} {s}" for n, s in sizes.items())
+        raise ShapeError(f"{who}: shape {wanted} is too small for the parameters: {listed}")
     if dtype is None:
         floats = [v.dtype for v in given.values() if dt.is_inexact(v.dtype)]
         dtype = dt.promote(who, *floats) if floats else dt.float32
@@ -380,18 +218,88 @@ def plan(who: str, to: Any, dtype: Any, **named: Any) -> tuple[tuple[int, ...], 
     return wanted, dtype
 
 
+def as_tensor(value: Any, dtype: np.dtype) -> Tensor:
+    """A parameter in the dtype of the draw."""
+    return lift(np.asarray(value, dtype)) if number(value) else cast.astype(value, dtype)
+
+
 def repeat(value: Any, to: tuple[int, ...], dtype: np.dtype) -> Tensor:
     """A parameter for each element of the shape `to`."""
-    full = lift(np.asarray(value, dtype)) if number(value) else cast.astype(lift(value), dtype)
-    return shape.broadcast_to(full, to)
+    return shapes.broadcast_to(as_tensor(value, dtype), to)
 
 
 def placed(draw: Tensor, loc: Any, scale: Any) -> Tensor:
     """loc + scale * draw, in the dtype of the draw."""
     if not (number(scale) and scale == 1):
-        draw = draw * _same(scale, draw)
-    return draw if number(loc) and loc == 0 else _same(loc, draw) + draw
+        draw = draw * as_tensor(scale, draw.dtype)
+    return draw if number(loc) and loc == 0 else draw + as_tensor(loc, draw.dtype)
 
 
-def _same(value: Any, draw: Tensor) -> Any:
-    return value if type(value) in (int, float) else repeat(value, (), draw.dtype)
+# -- the public functions --------------------------------------------------------------------
+
+
+def uniform(
+    key: Any, shape: Any = None, *, low: Any = 0.0, high: Any = 1.0, dtype: Any = None
+) -> Tensor:
+    """Uniform numbers in [low, high), differentiable in both.
+
+    Without a shape, that of the parameters; without a dtype, theirs, float32 for numbers.
+    """
+    who = "random.uniform"
+    to, dtype = plan(who, shape, dtype, low=low, high=high)
+    u = apply(RandomUniform(to, dtype), keys.key_of(who, key))
+    if number(low) and number(high) and (low, high) == (0, 1):
+        return u
+    low, high = as_tensor(low, dtype), as_tensor(high, dtype)
+    refuse(who, "high - low", high - low, "above 0", lambda x: x <= 0)
+    return apply(Between(float(np.finfo(dtype).eps)), u, low, high)
+
+
+def normal(
+    key: Any, shape: Any = None, *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = None
+) -> Tensor:
+    """Normal numbers mean + std * z, differentiable in both; options as in `uniform`."""
+    who = "random.normal"
+    to, dtype = plan(who, shape, dtype, mean=mean, std=std)
+    refuse(who, "std", std, "0 or more", lambda x: x < 0)
+    return placed(apply(RandomNormal(to, dtype), keys.key_of(who, key)), mean, std)
+
+
+def exponential(key: Any, shape: Any = None, *, scale: Any = 1.0, dtype: Any = None) -> Tensor:
+    """Numbers of the exponential distribution of mean `scale`, differentiable in it."""
+    who = "random.exponential"
+    to, dtype = plan(who, shape, dtype, scale=scale)
+    refuse(who, "scale", scale, "0 or more", lambda x: x < 0)
+    return placed(apply(RandomExponential(to, dtype), keys.key_of(who, key)), 0, scale)
+
+
+def gumbel(
+    key: Any, shape: Any = None, *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = None
+) -> Tensor:
+    """Numbers loc - scale * log(-log(u)) of the Gumbel distribution, differentiable in both."""
+    who = "random.gumbel"
+    to, dtype = plan(who, shape, dtype, loc=loc, scale=scale)
+    refuse(who, "scale", scale, "0 or more", lambda x: x < 0)
+    return placed(apply(RandomGumbel(to, dtype), keys.key_of(who, key)), loc, scale)
+
+
+def truncated_normal(
+    key: Any,
+    shape: Any = None,
+    *,
+    lower: Any = -2.0,
+    upper: Any = 2.0,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    dtype: Any = None,
+) -> Tensor:
+    """Numbers mean + std * z of standard normal z in [lower, upper].
+
+    The bounds are those of z, counted in standard deviations, and may be infinite. Draws are
+    differentiable in mean and std, and not in the bounds.
+    """
+    who = "random.truncated_normal"
+    to, dtype = plan(who, shape, dtype, lower=lower, upper=upper, mean=mean, std=std)
+    refuse(who, "std", std, "0 or more", lambda x: x < 0)
+    bounds = (repeat(bound, to, dtype) for bound in (lower, upper))
+    return placed(apply(TRUNCATED, keys.key_of(who, key), *bounds), mean, std)

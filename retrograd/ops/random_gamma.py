@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core import rng as bits
+from retrograd.core import rng as bits_of
 from retrograd.core import rng_gamma, special
+from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Elementwise, op
-from retrograd.core.spec import Spec
+from retrograd.core.spec import Spec, shape_tuple
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary, logsumexp, select, shape
-from retrograd.ops import random as keyed
+from retrograd.ops import elementary, logsumexp, select
+from retrograd.ops import random as laws
+from retrograd.ops import random_keys as keys
 
 _CHUNK = 1 << 14  # elements worked on at once: a dozen such arrays stay in the caches
 
@@ -117,7 +119,7 @@ def _integral(a: np.ndarray, y: np.ndarray, i: int, j: int) -> np.ndarray:
 
 
 @op
-class RandomGamma(keyed.Keyed):
+class RandomGamma(keys.Keyed):
     """Gamma draws of shape parameter a and scale 1, or their logarithms."""
 
     log_space: bool = False
@@ -125,13 +127,13 @@ class RandomGamma(keyed.Keyed):
     takes = "floating"
 
     def shape(self, key: Spec, a: Spec) -> Spec:
-        return keyed.beside(self.name, key, a)
+        return keys.beside(self.name, key, a)
 
     def forward(self, key, a):
         def draw(key, a):
-            return bits.gamma(key, a, a.shape, a.dtype, log_space=self.log_space)
+            return bits_of.gamma(key, a, a.shape, a.dtype, log_space=self.log_space)
 
-        return keyed.each(self, draw, key, a)
+        return keys.each(self, draw, key, a)
 
     def jvp(self, da, a, out):
         return da * self.path(a, out)
@@ -159,52 +161,60 @@ class RandomGamma(keyed.Keyed):
     @staticmethod
     def samples(rng):
         for log_space in (False, True):
-            yield RandomGamma(log_space), keyed.some(rng), rng.uniform(0.4, 6, (3, 2))
-            yield RandomGamma(log_space), keyed.some(rng), np.asarray(1.5)
-            yield RandomGamma(log_space), keyed.some(rng), np.ones((0, 2))
-        yield RandomGamma(), keyed.some(rng, 2), rng.uniform(0.4, 6, (2, 3))
+            yield RandomGamma(log_space), keys.some(rng), rng.uniform(0.4, 6, (3, 2))
+            yield RandomGamma(log_space), keys.some(rng), np.asarray(1.5)
+            yield RandomGamma(log_space), keys.some(rng), np.ones((0, 2))
+        yield RandomGamma(), keys.some(rng, 2), rng.uniform(0.4, 6, (2, 3))
 
     @staticmethod
     def refuses(rng):
-        yield RandomGamma(), keyed.some(rng), np.array([1.0, 0.0]), "a must be finite and > 0"
-        yield RandomGamma(), keyed.some(rng, 2), np.ones(3), "key (2, 2) and a (3,)"
+        yield RandomGamma(), keys.some(rng), np.array([1.0, 0.0]), "a must be finite and > 0"
+        yield RandomGamma(), keys.some(rng, 2), np.ones(3), "key (2, 2) and a (3,)"
         yield RandomGamma(), np.zeros(2), np.ones(3), "a key is uint32 of shape (2,)"
 
 
-def _log_gamma(who: str, key: Any, a: Any, dtype: np.dtype, to: tuple[int, ...]) -> Tensor:
-    """Logarithms of gamma draws of shape `to`: small parameters give small numbers."""
-    a = shape.broadcast_to(keyed.tensor_of(a, dtype), to)
-    return apply(RandomGamma(log_space=True), keyed.key_of(who, key), a)
+DRAW, LOG_DRAW = RandomGamma(), RandomGamma(log_space=True)
 
 
-def gamma(key: Any, a: Any, shape: Any = None, *, scale: Any = 1.0, dtype: Any = None) -> Tensor:
-    """Draws of the gamma distribution of shape parameter `a`, which must be above 0.
+def gamma(
+    key: Any, a: Any, shape: Any = None, *, scale: Any = 1.0, dtype: Any = None
+) -> Tensor:
+    """Numbers of the gamma distribution of shape parameter a > 0, differentiable in it.
 
-    They are differentiable in `a`, implicitly: each draw moves so that the share of the law
-    below it stays. Draws of a small `a` underflow to 0, and have derivative 0 there.
+    The derivative is implicit: each number moves with `a` so that the share of the law below
+    it stays. Where a small `a` makes numbers too small for a float they are 0, and so is it.
     """
     who = "random.gamma"
-    to, dtype = keyed.plan(who, shape, dtype, a=a, scale=scale)
-    keyed.refuse(who, "scale", scale, "0 or more", lambda x: x < 0)
-    full = keyed.repeat(a, to, dtype)
-    return keyed.placed(apply(RandomGamma(), keyed.key_of(who, key), full), 0.0, scale)
+    to, dtype = laws.plan(who, shape, dtype, a=a, scale=scale)
+    laws.refuse(who, "scale", scale, "0 or more", lambda x: x < 0)
+    draw = apply(DRAW, keys.key_of(who, key), laws.repeat(a, to, dtype))
+    return laws.placed(draw, 0, scale)
 
 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, *, dtype: Any = None) -> Tensor:
-    """Draws of the beta distribution, differentiable in `a` and `b`, which must be above 0."""
+    """Numbers of the beta distribution, a > 0 and b > 0, differentiable in both."""
     who = "random.beta"
-    to, dtype = keyed.plan(who, shape, dtype, a=a, b=b)
-    key = keyed.key_of(who, key)
-    logs = [
-        apply(RandomGamma(log_space=True), keyed.fold_in(key, i), keyed.repeat(v, to, dtype))
+    to, dtype = laws.plan(who, shape, dtype, a=a, b=b)
+    key = keys.key_of(who, key)
+    one, other = (
+        apply(LOG_DRAW, keys.fold_in(key, i), laws.repeat(v, to, dtype))
         for i, v in enumerate((a, b))
-    ]
-    return elementary.sigmoid(logs[0] - logs[1])
+    )
+    return elementary.sigmoid(one - other)  # in logarithms, where no draw is too small
 
 
 def dirichlet(key: Any, alpha: Any, shape: Any = None, *, dtype: Any = None) -> Tensor:
-    """Draws of the Dirichlet distribution: shares along the last axis that sum to 1.
+    """Shares along a last axis that sum to 1, of the Dirichlet distribution.
 
-    `alpha` holds a parameter above 0 for each share; `shape` is that of the draws without
-    the last axis, by default that of alpha. Differentiable in alpha.
+    `alpha` has a parameter > 0 for each share along its last axis, and is differentiated;
+    `shape` is that of the result without the last axis, by default as alpha has it.
     """
+    who = "random.dirichlet"
+    alpha = lift(alpha)
+    if not alpha.ndim:
+        raise ShapeError(f"{who}: alpha needs a last axis, one parameter for each share")
+    if shape is not None:
+        shape = (*shape_tuple(who, shape), alpha.shape[-1])
+    to, dtype = laws.plan(who, shape, dtype, alpha=alpha)
+    logs = apply(LOG_DRAW, keys.key_of(who, key), laws.repeat(alpha, to, dtype))
+    return elementary.exp(logs - logsumexp.logsumexp(logs, axis=-1, keepdims=True))

@@ -14,7 +14,7 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core.errors import DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Linear, Op, front, op
+from retrograd.core.op import Op, front, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import gather, shape
@@ -24,10 +24,12 @@ FEW = 32  # repetitions up to which a row is added to in rounds
 
 
 def accumulate(ufunc: Any, out: np.ndarray, targets: np.ndarray, values: np.ndarray) -> None:
-    """out[t] = ufunc(out[t], values[i]) for each i, t = targets[i], in place; out is row-major."""
+    """out[t] = ufunc(out[t], values[i]), t = targets[i], for all i; out is row-major."""
     width = out.shape[1]
     if width <= NARROW or len(targets) <= FEW:
-        flat = targets if width == 1 else (targets[:, None] * width + np.arange(width)).reshape(-1)
+        flat = (
+            targets if width == 1 else (targets[:, None] * width + np.arange(width)).reshape(-1)
+        )
         ufunc.at(out.reshape(-1), flat, values.reshape(-1))
         return
     order = np.argsort(targets, kind="stable")
@@ -167,10 +169,8 @@ def check(who: str, targets: Spec, *tables: Spec) -> None:
         raise DtypeError(f"{who}: targets must have one axis; got shape {targets.shape}")
 
 
-class Rows:
+class Rows(Op):
     """For ops on (tables..., targets): many at once are one wide or one long table."""
-
-    shape: Any
 
     def many(self, size: int) -> Any:
         """This op for `size` tables below each other."""

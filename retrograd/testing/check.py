@@ -75,7 +75,11 @@ def direction(rng: Any, like: Sequence[Any]) -> list[Tensor]:
 def pairing(a: Sequence[Any], b: Sequence[Any]) -> float:
     """The bilinear pairing that vjp is the transpose under: Re(sum a * b)."""
     return float(
-        sum(np.real(np.sum(x.array * y.array)) for x, y in zip(a, b, strict=True) if x is not None)
+        sum(
+            np.real(np.sum(x.array * y.array))
+            for x, y in zip(a, b, strict=True)
+            if x is not None
+        )
     )
 
 
@@ -84,7 +88,9 @@ def difference(f: Callable[..., Any], xs: Sequence[Tensor], ts: Sequence[Tensor]
     eps = 1e-3
     points = {}
     for k in (-2, -1, 1, 2):
-        moved = [Tensor(np.asarray(x.array + k * eps * t.array)) for x, t in zip(xs, ts, strict=True)]
+        moved = [
+            Tensor(np.asarray(x.array + k * eps * t.array)) for x, t in zip(xs, ts, strict=True)
+        ]
         points[k] = [o.array for o in f(*moved)]
     return [
         (a - 8 * b + 8 * c - d) / (12 * eps)
@@ -98,8 +104,9 @@ def check_shape(op: Op, arrays: Sequence[Any]) -> None:
     told = op.shape(*(spec_of(np.asarray(a)) for a in arrays))
     told = [told] if isinstance(told, Spec) else list(told)
     if found != told:
-        raise AssertionError(f"{op}: shape says {list(map(str, told))}; forward gives "
-                             f"{list(map(str, found))}")
+        raise AssertionError(
+            f"{op}: shape says {list(map(str, told))}; forward gives {list(map(str, found))}"
+        )
 
 
 def check_jvp(op: Op, arrays: Sequence[Any], rng: Any) -> None:
@@ -107,7 +114,8 @@ def check_jvp(op: Op, arrays: Sequence[Any], rng: Any) -> None:
     f, xs = smooth(op, arrays)
     ts = direction(rng, xs)
     out, pushed = jvp(f, xs, ts)
-    assert_close(pushed, difference(f, xs, ts), tolerance=DIFFERENCE, what=f"{op} jvp")
+    if not hasattr(op, "law"):
+        assert_close(pushed, difference(f, xs, ts), tolerance=DIFFERENCE, what=f"{op} jvp")
     _, linear = linearize(f, *xs)
     assert_close(linear(*ts), pushed, what=f"{op} linearize")
     if [o.spec for o in out] != [t.spec for t in pushed]:
@@ -126,9 +134,13 @@ def check_vjp(op: Op, arrays: Sequence[Any], rng: Any) -> None:
         _, pushed = jvp(f, xs, alone)
         left = pairing(gs, pushed)
         right = 0.0 if c is None else pairing([c], [t])
-        size = sum(float(np.sum(np.abs(p.array * g.array))) for p, g in zip(pushed, gs, strict=True))
+        size = sum(
+            float(np.sum(np.abs(p.array * g.array))) for p, g in zip(pushed, gs, strict=True)
+        )
         if not abs(left - right) <= 1e-11 * max(1.0, size):
-            raise AssertionError(f"{op}: input {i}: <g, Jt> = {left!r} but <J'g, t> = {right!r}")
+            raise AssertionError(
+                f"{op}: input {i}: <g, Jt> = {left!r} but <J'g, t> = {right!r}"
+            )
         if c is not None and c.spec != x.spec:
             raise AssertionError(f"{op}: the cotangent of input {i} is {c.spec}, not {x.spec}")
 
@@ -146,14 +158,45 @@ def check_second_order(op: Op, arrays: Sequence[Any], rng: Any) -> None:
 
     ts = direction(rng, xs)
     out, pushed = jvp(gradient, xs, ts)
-    wanted = difference(gradient, xs, ts)
-    assert_close(pushed, wanted, tolerance=DIFFERENCE, what=f"{op} second order")
+    if not hasattr(op, "law"):
+        wanted = difference(gradient, xs, ts)
+        assert_close(pushed, wanted, tolerance=DIFFERENCE, what=f"{op} second order")
     us = direction(rng, out)
     _, pull = flat_vjp(gradient, xs)
     left, right = pairing(us, pushed), pairing(pull(us), ts)
-    size = sum(float(np.sum(np.abs(p.array * u.array))) for p, u in zip(pushed, us, strict=True))
+    size = sum(
+        float(np.sum(np.abs(p.array * u.array))) for p, u in zip(pushed, us, strict=True)
+    )
     if not abs(left - right) <= 1e-10 * max(1.0, size):
         raise AssertionError(f"{op}: second order: <u, Ht> = {left!r} but <H'u, t> = {right!r}")
+
+
+def check_law(op: Any, arrays: Sequence[Any], rng: Any) -> None:
+    """The samples of a random op move with its parameters so that `law` stays as it is.
+
+    A sampler that rejects jumps where its parameters move, so that differences of it say
+    nothing. Such an op has `law(self, *inputs, out)`, the distribution function at each
+    sample; along the parabola of the first two derivatives it is constant to third order.
+    """
+    f, xs = smooth(op, arrays)
+    ts = direction(rng, xs)
+    out, first = jvp(f, xs, ts)
+    _, second = jvp(lambda *ys: jvp(f, ys, ts)[1], xs, ts)
+
+    def along(e: float) -> np.ndarray:
+        full = [np.asarray(a) for a in arrays]
+        for i, x, t in zip(moving(op, arrays), xs, ts, strict=True):
+            full[i] = x.array + e * t.array
+        path = zip(out, first, second, strict=True)
+        return op.law(*full, *(o.array + e * (d.array + e / 2 * s.array) for o, d, s in path))
+
+    eps = 1e-3
+    a, b, c, d, e = (along(k * eps) for k in (-2, -1, 0, 1, 2))
+    slopes = [
+        (a - 8 * b + 8 * d - e) / (12 * eps),
+        (16 * (b + d) - a - 30 * c - e) / (12 * eps**2),
+    ]
+    assert_close(slopes, [np.zeros_like(c)] * 2, tolerance=DIFFERENCE, what=f"{op} law")
 
 
 def check_batch(op: Op, arrays: Sequence[Any], rng: Any) -> None:
@@ -164,7 +207,9 @@ def check_batch(op: Op, arrays: Sequence[Any], rng: Any) -> None:
     stacked = [np.stack([a, _varied(rng, a)]) for a in arrays]
     choices = [tuple(0 for _ in arrays)]
     if len(arrays) > 1:
-        choices += [tuple(None if i == j else 0 for j in range(len(arrays))) for i in range(len(arrays))]
+        choices += [
+            tuple(None if i == j else 0 for j in range(len(arrays))) for i in range(len(arrays))
+        ]
     for axes in choices:
         given = [s if a == 0 else x for s, a, x in zip(stacked, axes, arrays, strict=True)]
         found = outputs(vmap(lambda *xs: apply(op, *xs), in_axes=axes)(*given))
@@ -220,7 +265,9 @@ def check_refuses(op: Op, arrays: Sequence[Any], sentence: str) -> None:
         apply(op, *arrays)
     except RetrogradError as error:
         if sentence not in str(error):
-            raise AssertionError(f"{op}: refuses, but says {error!s}; promised {sentence!r}") from error
+            raise AssertionError(
+                f"{op}: refuses, but says {error!s}; promised {sentence!r}"
+            ) from error
         return
     raise AssertionError(f"{op}: takes what it should refuse: {sentence!r}")
 
@@ -235,7 +282,9 @@ def check_no_derivative(op: Op, arrays: Sequence[Any]) -> None:
         pull([Tensor(np.ones_like(o.array)) for o in outs])
     except DerivativeError as error:
         if op.no_derivative not in str(error):
-            raise AssertionError(f"{op}: the error does not give the reason: {error}") from error
+            raise AssertionError(
+                f"{op}: the error does not give the reason: {error}"
+            ) from error
         return
     raise AssertionError(f"{op}: says it has no derivative, but gives one")
 
@@ -256,28 +305,35 @@ def check_op(op: Op, *arrays: Any, seed: int = 0) -> None:
     check_jvp(op, arrays, rng)
     check_vjp(op, arrays, rng)
     check_second_order(op, arrays, rng)
+    if hasattr(op, "law"):
+        check_law(op, arrays, rng)
     check_keeps(op, arrays)
 
 
 def check_grads(f: Callable[..., Any], *primals: Any, order: int = 2, seed: int = 0) -> None:
     """The derivatives of any function of float64 tensors, both modes, to `order`."""
     rng = np.random.default_rng(seed)
-    xs = [Tensor(np.asarray(p.array if isinstance(p, Tensor) else p, np.float64)) for p in primals]
+    xs = [
+        Tensor(np.asarray(p.array if isinstance(p, Tensor) else p, np.float64)) for p in primals
+    ]
 
     def flat(*ys: Any) -> list[Any]:
         return outputs(f(*ys))
 
     ts = direction(rng, xs)
-    out, pushed = jvp(flat, xs, ts)
+    _, pushed = jvp(flat, xs, ts)
     assert_close(pushed, difference(flat, xs, ts), tolerance=DIFFERENCE, what="check_grads jvp")
     outs, pull = flat_vjp(flat, xs)
     gs = direction(rng, outs)
     found = pull(gs)
     left, right = pairing(gs, pushed), pairing(found, ts)
-    size = sum(float(np.sum(np.abs(p.array * g.array))) for p, g in zip(pushed, gs, strict=True))
+    size = sum(
+        float(np.sum(np.abs(p.array * g.array))) for p, g in zip(pushed, gs, strict=True)
+    )
     if not abs(left - right) <= 1e-10 * max(1.0, size):
         raise AssertionError(f"check_grads: <g, Jt> = {left!r} but <J'g, t> = {right!r}")
     if order > 1:
+
         def gradient(*ys: Any) -> list[Any]:
             outs, pull = flat_vjp(flat, ys)
             zeros = [Tensor(np.zeros_like(x.array)) for x in xs]

@@ -25,7 +25,9 @@ def values(x: Any) -> np.ndarray:
     return np.asarray(x.array if isinstance(x, Tensor) else x)
 
 
-def assert_close(got: Any, wanted: Any, *, tolerance: float | None = None, what: str = "") -> None:
+def assert_close(
+    got: Any, wanted: Any, *, tolerance: float | None = None, what: str = ""
+) -> None:
     """Trees of tensors or arrays agree: same structure, shapes, and values to rounding.
 
     The error allowed is `tolerance` (by dtype unless given) times the largest magnitude of

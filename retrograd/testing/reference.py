@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.core import special
+from retrograd.core import rng, special
 from retrograd.core.interpret import PURE, using
 from retrograd.core.op import Elementwise, Op
 from retrograd.core.quiet import loud, quiet
@@ -171,6 +171,10 @@ class NumpyKernel:
     def iota(self, length: int, dtype: np.dtype) -> Any:
         return np.arange(length, dtype=dtype)
 
+    def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
+        words = [rng.bits(row, shape) for row in key.reshape(-1, 2)]
+        return np.array(words, np.uint32).reshape(*key.shape[:-1], *shape)
+
 
 def run_lower(op: Op, arrays: Sequence[Any]) -> list[np.ndarray]:
     """The results of an op's `lower`, by NumPy."""
@@ -184,9 +188,14 @@ def run_lower(op: Op, arrays: Sequence[Any]) -> list[np.ndarray]:
         with using(PURE):
             if not loops:
                 found = lower(k, *arrays)
-                return [np.asarray(f) for f in (found if isinstance(found, tuple) else (found,))]
+                return [
+                    np.asarray(f) for f in (found if isinstance(found, tuple) else (found,))
+                ]
             specs = op.shape(*(spec_of(a) for a in arrays))
-            outs = [np.empty(s.shape, s.dtype) for s in ([specs] if isinstance(specs, Spec) else specs)]
+            outs = [
+                np.empty(s.shape, s.dtype)
+                for s in ([specs] if isinstance(specs, Spec) else specs)
+            ]
             lower(k, *map(Array, arrays), *map(Array, outs))
             return outs
     finally:

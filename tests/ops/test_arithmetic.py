@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 import retrograd as rg
 from retrograd.core.dtype import HALF
+from retrograd.core.errors import ArgumentError, DtypeError
 from retrograd.core.op import FUNCTIONS
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, math.inf, -math.inf, math.nan]
@@ -50,13 +51,56 @@ BINARY = {
     "remainder": np.remainder,
     "subtract": np.subtract,
 }
-STANDARD = """
-    abs add bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift
-    bitwise_xor ceil clip conj copysign divide equal floor floor_divide greater greater_equal
-    hypot imag isfinite isinf isnan less less_equal logical_and logical_not logical_or
-    logical_xor maximum minimum multiply negative nextafter not_equal positive pow real
-    reciprocal remainder round sign signbit sqrt square subtract trunc where
-""".split()
+STANDARD = [
+    "abs",
+    "add",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "ceil",
+    "clip",
+    "conj",
+    "copysign",
+    "divide",
+    "equal",
+    "floor",
+    "floor_divide",
+    "greater",
+    "greater_equal",
+    "hypot",
+    "imag",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
+    "nextafter",
+    "not_equal",
+    "positive",
+    "pow",
+    "real",
+    "reciprocal",
+    "remainder",
+    "round",
+    "sign",
+    "signbit",
+    "sqrt",
+    "square",
+    "subtract",
+    "trunc",
+    "where",
+]
 
 
 def numbers(dtype):
@@ -173,8 +217,8 @@ def test_integers_agree_with_numpy(x, y, n):
 def test_integers_have_no_negative_powers():
     x = rg.asarray(np.array([2, 3]))
     for exponent in (-1, -2, rg.asarray(np.array([1, -2]))):
-        with pytest.raises(rg.core.errors.ArgumentError, match="has no negative powers"):
-            x**exponent
+        with pytest.raises(ArgumentError, match="has no negative powers"):
+            rg.pow(x, exponent)
     assert (x**-2.0).dtype == np.float32
 
 
@@ -201,7 +245,7 @@ def test_parts_of_real_numbers():
     assert slope(rg.real, [1.0]) == slope(rg.conj, [1.0]) == [1]
 
 
-@pytest.mark.parametrize("dtype", [d for d in HALF], ids=str)
+@pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_nextafter_steps_in_the_dtype_it_is_given(dtype):
     x = np.array([1.0, 0.0, -2.0], dtype)
     found = rg.nextafter(rg.asarray(x), math.inf)
@@ -263,7 +307,7 @@ def test_complex_numbers_widen_to_the_complex_of_their_peer():
 def test_bools_are_not_numbers_among_themselves():
     yes = rg.asarray(np.array([True, False]))
     for f in (rg.add, rg.subtract, rg.multiply, rg.remainder, rg.pow):
-        with pytest.raises(rg.core.errors.DtypeError, match="got bool"):
+        with pytest.raises(DtypeError, match="got bool"):
             f(yes, yes)
     assert rg.maximum(yes, ~yes).tolist() == [True, True]
     assert rg.clip(yes, max=False).tolist() == [False, False]
@@ -271,7 +315,7 @@ def test_bools_are_not_numbers_among_themselves():
 
 def test_a_number_that_does_not_fit_is_refused():
     (x,) = zeros_of("int8")
-    with pytest.raises(rg.core.errors.DtypeError, match="300 does not fit in int8"):
+    with pytest.raises(DtypeError, match="300 does not fit in int8"):
         x + 300
 
 
@@ -301,11 +345,10 @@ def test_N17_pow_slopes_at_zero_are_true_for_numbers_and_for_tensors():
 
 def test_pow_holds_twice_at_zero():
     for exponent, wanted in [(0, 0), (1, 0), (2, 2), (3, 0), (4, 0)]:
+        away = exponent * (exponent - 1) * (-2.0) ** max(exponent - 2, 0)
         for e in (exponent, rg.asarray(np.asarray(float(exponent)))):
             assert second(lambda x, e=e: x**e, 0.0) == wanted
-            assert second(lambda x, e=e: x**e, -2.0) == exponent * (exponent - 1) * (
-                -2.0
-            ) ** max(exponent - 2, 0)
+            assert second(lambda x, e=e: x**e, -2.0) == away
 
 
 def test_pow_slope_by_the_exponent():
@@ -403,7 +446,7 @@ def test_where_takes_numbers_on_either_side():
     assert rg.where(mask, 1.0, 0).dtype == np.float32
     assert rg.where(mask, True, False).dtype == np.bool_
     assert rg.where(True, x, 0.0).tolist() == [5, 6]
-    with pytest.raises(rg.core.errors.DtypeError, match="condition must be bool; got float64"):
+    with pytest.raises(DtypeError, match="condition must be bool; got float64"):
         rg.where(x, x, x)
     assert slopes(lambda a, b: rg.where(mask, a, b), [1.0, 1.0], 3.0) == [[1, 0], 1]
 

@@ -78,7 +78,7 @@ def test_integers_of_any_size_compare_as_numbers(name, x, n):
 def test_numbers_are_weak():
     x = rg.asarray(np.array([0.1, 0.2], np.float32))
     assert (x == 0.1).tolist() == [True, False]  # as float32, in which 0.1 was stored
-    assert (0.1 == x).tolist() == [True, False]
+    assert rg.equal(0.1, x).tolist() == [True, False]
     whole = rg.asarray(np.array([1, 2]))
     assert (whole < 1.5).tolist() == [True, False]
     assert (whole == True).tolist() == [True, False]  # noqa: E712 - the number True
@@ -172,7 +172,7 @@ def test_bits_of_floats_are_refused():
             with pytest.raises(DtypeError, match="got float64; it takes"):
                 f(x, other)
     with pytest.raises(DtypeError, match="got float64; it takes"):
-        ~x
+        rg.bitwise_invert(x)
 
 
 def test_logic_takes_operands_of_different_dtypes():

@@ -34,7 +34,7 @@ def same(found, wanted):
     np.testing.assert_array_equal(found.array, wanted)
 
 
-# -- asarray -----------------------------------------------------------------------------------
+# -- asarray -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_tensor_makes_leaves(rng):
     assert leaf.is_leaf
     assert rg.tensor(x * x).requires_grad  # nothing is cut that was not asked for
     for transform in (rg.grad, rg.vmap, lambda f: rg.grad(rg.grad(f))):
-        with pytest.raises(TraceError, match="cannot become a leaf|cannot join the tape"):
+        with pytest.raises(TraceError, match=r"cannot become a leaf|cannot join the tape"):
             transform(lambda v: rg.sum(rg.tensor(v * 1, requires_grad=True)))(values)
 
 
-# -- shapes and ranges -----------------------------------------------------------------------
+# -- shapes and ranges ---------------------------------------------------------------------
 
 
 @given(SHAPES, st.sampled_from([None, *dt.ALL]))
@@ -305,7 +305,7 @@ def test_one_hot(rng):
             rg.one_hot([0, bad], 4)
 
 
-# -- dtypes ------------------------------------------------------------------------------------
+# -- dtypes --------------------------------------------------------------------------------
 
 
 def test_result_type():
@@ -330,7 +330,7 @@ def test_can_cast_is_what_promotion_does(a, b):
     assert dt.can_cast(np.ones(1, a), b) is wanted
 
 
-# -- what is refused -----------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,16 @@ def expressions(draw, shape, *, masks_too=True):
             fits = not batch or batch[-1] in (1, mask.sum())
             del axes[:more]
             items.append(mask if fits else (slice(None),) * (1 + more))
-            batch = (*batch[:-1], int(mask.sum())) if fits and batch and mask.sum() != 1 else batch
+            batch = (
+                (*batch[:-1], int(mask.sum())) if fits and batch and mask.sum() != 1 else batch
+            )
             batch = batch or ((int(mask.sum()),) if fits else ())
         elif kind == "int" and n:
             items.append(draw(st.integers(-n, n - 1)))
         elif kind in ("array", "point") and n:
-            free = tuple(m if draw(st.booleans()) else 1 for m in batch) if kind == "array" else ()
+            free = (
+                tuple(m if draw(st.booleans()) else 1 for m in batch) if kind == "array" else ()
+            )
             items.append(rng.integers(-n, n, free[draw(st.integers(0, len(free))) :]))
         else:
             items.append(draw(slices(n)))
@@ -77,9 +81,15 @@ def taken(shape, index):
         found = x[index]
     except IndexError:
         return None
-    dots = len(shape) - sum(getattr(i, "ndim", 1) or 1 for i in index if i is not None and i is not ...)
+    dots = len(shape) - sum(
+        getattr(i, "ndim", 1) or 1 for i in index if i is not None and i is not ...
+    )
     for i in index:
-        if isinstance(i, np.ndarray) and i.dtype == bool and i.shape != shape[axis : axis + i.ndim]:
+        if (
+            isinstance(i, np.ndarray)
+            and i.dtype == bool
+            and i.shape != shape[axis : axis + i.ndim]
+        ):
             return None
         axis += dots if i is ... else 0 if i is None else getattr(i, "ndim", 1) or 1
     return found
@@ -150,7 +160,10 @@ def test_vmap_over_x_and_over_indices(data):
         given_ = [v if m else v[0] for v, m in zip((x, *many), mapped, strict=True)]
         axes = tuple(0 if m else None for m in mapped)
         found = vmap(f, in_axes=axes)(*given_)
-        rows = [f(*(g[i] if m else g for g, m in zip(given_, mapped, strict=True))) for i in range(3)]
+        rows = [
+            f(*(g[i] if m else g for g, m in zip(given_, mapped, strict=True)))
+            for i in range(3)
+        ]
         assert_close(found, np.stack([r.array for r in rows]))
         weights = RNG(2).normal(size=found.shape)
         _, pull = vjp(lambda *a, axes=axes: vmap(f, in_axes=axes)(*a), *map(tensor, given_))
@@ -229,7 +242,7 @@ def test_what_is_refused(index, error, sentence):
     assert sentence in str(caught.value)
 
 
-def test_N1_gather_duplicates_are_summed():  # noqa: N802 - the defect's number
+def test_N1_gather_duplicates_are_summed():
     x, index = np.zeros(4), np.array([1, 1, 3, 1])
     weights = np.array([1.0, 10.0, 100.0, 1000.0])
     for read in (
@@ -243,7 +256,7 @@ def test_N1_gather_duplicates_are_summed():  # noqa: N802 - the defect's number
         np.testing.assert_array_equal(found.array, [0, 1011, 0, 100])
 
 
-def test_N18_out_of_range_is_an_error():  # noqa: N802 - the defect's number
+def test_N18_out_of_range_is_an_error():
     x = tensor(np.zeros((2, 3)))
     bad = np.array([[0, 3]])
     for call in (
@@ -261,22 +274,26 @@ def test_N18_out_of_range_is_an_error():  # noqa: N802 - the defect's number
             call()
 
 
-def test_Y15_gather_smaller_index_is_adjoint(rng):  # noqa: N802 - the defect's number
+def test_Y15_gather_smaller_index_is_adjoint(rng):
     x, w = rng.normal(size=(4, 5, 6)), rng.normal(size=(2, 7, 3))
     index = rng.integers(0, 5, (2, 7, 3))
     i, _, k = np.ogrid[:2, :7, :3]
     np.testing.assert_array_equal(gather.gather(x, index, axis=1).array, x[i, index, k])
     wanted = np.zeros_like(x)
-    np.add.at(wanted, (np.broadcast_to(i, index.shape), index, np.broadcast_to(k, index.shape)), w)
+    np.add.at(
+        wanted, (np.broadcast_to(i, index.shape), index, np.broadcast_to(k, index.shape)), w
+    )
     assert_close(grad(lambda x: reduce.sum(gather.gather(x, index, axis=1) * w))(x), wanted)
     with pytest.raises(errors.ShapeError, match="none longer but axis 1"):
         gather.gather(x, np.zeros((5, 1, 1), int), axis=1)
 
 
-def test_Y22_embedding_out_of_range():  # noqa: N802 - the defect's number
+def test_Y22_embedding_out_of_range():
     weight = np.zeros((5, 2))
     for bad in (5, -1, -5):
-        with pytest.raises(errors.BoundsError, match=f"embedding: index {bad} is outside the 5"):
+        with pytest.raises(
+            errors.BoundsError, match=f"embedding: index {bad} is outside the 5"
+        ):
             gather.embedding(np.array([[0, bad]]), weight)
     with pytest.raises(errors.DtypeError, match="integers"):
         gather.embedding(np.array([0.0]), weight)
@@ -295,7 +312,9 @@ def test_embedding(rng):
     wanted[4] = 0
     for row in (4, -1):
         assert_close(grad(lambda w, row=row: loss(w, padding_idx=row))(weight), wanted)
-    np.testing.assert_array_equal(gather.embedding(ids, weight, padding_idx=4).array, weight[ids])
+    np.testing.assert_array_equal(
+        gather.embedding(ids, weight, padding_idx=4).array, weight[ids]
+    )
     check_grads(lambda w: gather.embedding(ids, w * w), weight)
     found = vmap(lambda i: gather.embedding(i, weight))(ids)
     np.testing.assert_array_equal(found.array, weight[ids])
@@ -331,8 +350,11 @@ def test_a_mask_under_grad(rng):
 
 def test_a_mask_under_vmap_is_refused(rng):
     x = rng.normal(size=(3, 4))
-    for f in (lambda x: x[x > 0], lambda x: masks.nonzero(x)[0], lambda x: grad(
-        lambda y: reduce.sum(y[y > 0]))(x)):
+    for f in (
+        lambda x: x[x > 0],
+        lambda x: masks.nonzero(x)[0],
+        grad(lambda y: reduce.sum(y[y > 0])),
+    ):
         with pytest.raises(errors.TraceError) as caught:
             vmap(f)(x)
         assert "masked_select(x, mask, size=n)" in str(caught.value)
@@ -352,7 +374,9 @@ def test_masked_select_of_a_size(rng):
         wanted = [*x[mask][:size], *[-7] * (size - mask.sum())]
         np.testing.assert_array_equal(found, wanted)
         rows = vmap(lambda x, m, n=size: masks.masked_select(x, m, size=n))(x, mask)
-        each = [masks.masked_select(a, m, size=size).array for a, m in zip(x, mask, strict=True)]
+        each = [
+            masks.masked_select(a, m, size=size).array for a, m in zip(x, mask, strict=True)
+        ]
         np.testing.assert_array_equal(rows.array, each)
     check_grads(lambda x: masks.masked_select(x, mask, size=5) ** 2, x)
     check_grads(lambda x: vmap(lambda x, m: masks.masked_select(x, m, size=3) ** 2)(x, mask), x)
@@ -384,13 +408,15 @@ def test_masked_fill(rng):
 EXPANDED = [
     (op, arrays)
     for cls in REGISTRY.values()
-    if cls.__module__ in {f"retrograd.ops.{m}" for m in ("index", "slices", "scatter")}
+    if cls.__module__ in {f"retrograd.ops.{m}" for m in ("index", "slices", "row_products")}
     if hasattr(cls, "expand")
     for op, *arrays in cls.samples(RNG(7))
 ]
 
 
-@pytest.mark.parametrize(("op", "arrays"), EXPANDED, ids=lambda v: "" if type(v) is list else str(v))
+@pytest.mark.parametrize(
+    ("op", "arrays"), EXPANDED, ids=lambda v: "" if type(v) is list else str(v)
+)
 def test_expand_is_forward(op, arrays):
     with using(PURE):
         found = op.expand(*map(tensor, arrays))
@@ -399,7 +425,9 @@ def test_expand_is_forward(op, arrays):
 
 def test_half_precision_sums_in_float32():
     ids, ones = np.zeros((1, 5000), int), np.ones(5000, np.float16)
-    found = grad(lambda x: reduce.sum(x[ids[0]] * ones).astype("float32"))(np.ones(2, np.float16))
+    found = grad(lambda x: reduce.sum(x[ids[0]] * ones).astype("float32"))(
+        np.ones(2, np.float16)
+    )
     np.testing.assert_array_equal(found.array, [5000, 0])
 
 

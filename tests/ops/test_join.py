@@ -38,7 +38,7 @@ def joinable(draw):
     return axis, xs
 
 
-# -- concat, stack and back --------------------------------------------------------------------
+# -- concat, stack and back ----------------------------------------------------------------
 
 
 @given(joinable())
@@ -81,7 +81,11 @@ def test_array_split(shape, sections, data):
 
 
 def test_hstack_and_vstack():
-    for xs in ([1.0, np.ones(3)[0]], [np.ones(2), np.zeros(3)], [np.ones((2, 1)), np.ones((2, 2))]):
+    for xs in (
+        [1.0, np.ones(3)[0]],
+        [np.ones(2), np.zeros(3)],
+        [np.ones((2, 1)), np.ones((2, 2))],
+    ):
         same(rg.hstack(xs), np.hstack(xs))
     for xs in ([np.ones(3), np.zeros((2, 3))], [np.array(1.0), np.array(2.0)]):
         same(rg.vstack(xs), np.vstack(xs))
@@ -100,7 +104,7 @@ def test_dtypes_meet():
     assert rg.stack([True, False]).dtype == np.bool_
 
 
-# -- variadic ops in every interpreter ---------------------------------------------------------
+# -- variadic ops in every interpreter -----------------------------------------------------
 
 
 def test_gradients_flow_to_those_who_ask_in_their_dtype(rng):
@@ -161,7 +165,7 @@ def test_many_pieces_cost_what_one_tensor_costs(rng):
     np.testing.assert_allclose(x.grad.array[:, 0], 0.5 ** np.arange(3000)[::-1])
 
 
-# -- pad -----------------------------------------------------------------------------------------
+# -- pad -----------------------------------------------------------------------------------
 
 MODES = ["constant", "edge", "reflect", "symmetric", "wrap"]
 
@@ -196,7 +200,9 @@ def test_pad_with_a_number(value):
 
 
 def test_pad_with_a_tensor_is_differentiable_in_it():
-    check_grads(lambda x, v: rg.pad(x, ((1, 0), (2, 3)), constant_values=v), counted((2, 3)), 2.0)
+    check_grads(
+        lambda x, v: rg.pad(x, ((1, 0), (2, 3)), constant_values=v), counted((2, 3)), 2.0
+    )
     v = rg.tensor(np.array(np.inf), requires_grad=True)  # inside, it must not touch anything
     x = rg.tensor(counted((2,)), requires_grad=True)
     rg.sum(rg.pad(x, (1, 2), constant_values=v)).backward()
@@ -220,11 +226,11 @@ def test_y22_pad_without_axes_and_without_elements():
     x = rg.tensor(nothing, requires_grad=True)
     rg.sum(rg.pad(x, 1)).backward()
     same(x.grad, nothing)
-    with pytest.raises(ShapeError, match="axis 0 of x .* is empty"):
+    with pytest.raises(ShapeError, match=r"axis 0 of x .* is empty"):
         rg.pad(nothing, 1, "reflect")
 
 
-# -- windows -----------------------------------------------------------------------------------
+# -- windows -------------------------------------------------------------------------------
 
 
 @given(
@@ -271,7 +277,7 @@ def test_windows_of_nothing():
     same(rg.fold(np.ones((0, 2)), 3, axis=0), np.zeros(3))
 
 
-# -- what is refused -----------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------
 
 X = counted((2, 3))
 

@@ -92,7 +92,13 @@ def test_vmap_is_a_loop(method, places, width, mapped, seed):
     given_ = [a if m == 0 else a[0] for a, m in zip((x, values, index), mapped, strict=True)]
     f = lambda x, v, i: getattr(tensor(x).at[i], method)(v)
     rows = [
-        loop(method, *(a[k] if m == 0 else a for a, m in zip(_order(given_), _order(mapped), strict=True)))
+        loop(
+            method,
+            *(
+                a[k] if m == 0 else a
+                for a, m in zip(_order(given_), _order(mapped), strict=True)
+            ),
+        )
         for k in range(3)
     ]
     assert_close(vmap(f, in_axes=mapped)(*given_), np.stack(rows))
@@ -108,12 +114,14 @@ def _order(xvi):
 def test_derivatives_under_vmap(method, mapped, rng):
     x, values = rng.normal(size=(2, 4)), rng.uniform(0.5, 2, (2, 5))
     index = np.array([[0, 2, 2, 0, 1], [3, 3, 3, 1, 0]])
-    x, values, index = (a if m == 0 else a[0] for a, m in zip((x, values, index), mapped, strict=True))
+    x, values, index = (
+        a if m == 0 else a[0] for a, m in zip((x, values, index), mapped, strict=True)
+    )
     f = lambda x, v, i: getattr(x.at[i], method)(v)
     check_grads(lambda x, v: vmap(f, in_axes=mapped)(x, v, tensor(index)), x, values)
 
 
-def test_Y14_scatter_only_winner_gets_gradient():  # noqa: N802 - the defect's number
+def test_Y14_scatter_only_winner_gets_gradient():
     x, v, index = np.zeros(4), np.array([1.0, 2.0, 3.0, 4.0]), np.array([2, 0, 2, 0])
     weights = np.array([1.0, 10.0, 100.0, 1000.0])
     for write in (
@@ -143,9 +151,8 @@ def test_products_of_duplicates_at_zeros(zeros, rng):
         assert_close(update("multiply", index)(x, values), loop("multiply", x, index, values))
         check_grads(update("multiply", index), x, values)
         weights = rng.normal(size=x.shape)
-        _, found = grad(
-            lambda x, v: reduce.sum(update("multiply", index)(x, v) * weights), (0, 1)
-        )(x, values)
+        loss = lambda x, v, w=weights: reduce.sum(update("multiply", index)(x, v) * w)
+        _, found = grad(loss, (0, 1))(x, values)
         for i, k in np.ndindex(values.shape):
             others = [values[j, k] for j in range(5) if index[j] == index[i] and j != i]
             wanted = weights[index[i], k] * x[index[i], k] * np.prod(others)
@@ -306,7 +313,9 @@ def test_scatter_with_smaller_indices(add, axis, rng):
     many = np.stack([index, index[::-1]])
     rows = vmap(lambda i: f(x, i, src, axis=axis))(many)
     assert_close(rows, np.stack([f(x, i, src, axis=axis).array for i in many]))
-    batch = vmap(lambda x, s: f(x, index, s, axis=axis))(np.stack([x, -x]), np.stack([src, src]))
+    batch = vmap(lambda x, s: f(x, index, s, axis=axis))(
+        np.stack([x, -x]), np.stack([src, src])
+    )
     assert_close(batch, np.stack([wanted, f(-x, index, src, axis=axis).array]))
 
 
@@ -337,7 +346,9 @@ def test_wide_rows_and_many_duplicates(method, rng):
     """The ways by sorting and by element agree with the loop."""
     x, index = rng.normal(size=(5, 40)), np.minimum(rng.geometric(0.4, 120) - 1, 4)
     values = rng.uniform(0.9, 1.1, (120, 40))
-    assert_close(update(method, index)(x, values), loop(method, x, index, values), tolerance=1e-11)
+    assert_close(
+        update(method, index)(x, values), loop(method, x, index, values), tolerance=1e-11
+    )
     t = rng.normal(size=values.shape)
     _, pushed = jvp(lambda v: update(method, index)(x, v), (values,), (t,))
     g = rng.normal(size=x.shape)

@@ -124,7 +124,7 @@ def test_rot90(k, axes):
         lambda x: rg.rot90(x, 3),
         lambda x: rg.squeeze(rg.expand_dims(x, axis=(0, 2)), (0, 2)),
         lambda x: rg.broadcast_arrays(x, np.ones((4, 1, 1)))[0],
-        lambda x: rg.flatten(x),
+        rg.flatten,
     ],
 )
 def test_derivatives(f, rng):

@@ -1,0 +1,48 @@
+"""docs/ops.md is what the registry says."""
+
+import difflib
+import importlib.util
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("make_ops", DOCS / "make_ops.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_generator_gives():
+    wanted = generator().page().splitlines()
+    found = (DOCS / "ops.md").read_text(encoding="utf-8").splitlines()
+    difference = list(difflib.unified_diff(found, wanted, "docs/ops.md", "registry", n=0))
+    assert not difference, "\n".join(["make docs writes it anew:", *difference[:20]])
+
+
+def test_every_op_is_on_the_page():
+    make = generator()
+    page = make.page()
+    assert make.catalogue()
+    assert all(f"\n### {cls.name}\n" in page for cls in make.catalogue())
+
+
+def test_every_op_says_how_it_compiles():
+    assert "nothing yet" not in generator().page()
+
+
+def test_what_is_kept_is_read_from_the_rules():
+    make = generator()
+    from retrograd.ops.arithmetic import Divide, Multiply
+    from retrograd.ops.reduce import Sum
+
+    assert make.derivative(Multiply) == "Keeps `x2` for `x1`; `x1` for `x2`."
+    assert make.derivative(Divide) == "Keeps `x2` for `x1`; `x2`, `out` for `x2`."
+    assert make.derivative(Sum) == "Keeps the spec of `x`."
+
+
+def test_formulas_survive_markdown():
+    plain = generator().plain
+    assert plain("x ** 2 and `x ** 2`") == r"x \*\* 2 and `x ** 2`"
+    assert plain("-x.") == r"\-x."
