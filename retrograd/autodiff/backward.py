@@ -12,7 +12,7 @@ from retrograd.autodiff.pull import Pass, consumed, face, outside
 from retrograd.core.errors import DerivativeError, ShapeError, TraceError
 from retrograd.core.interpret import EVAL, PURE, Eval, Interpreter, Watcher, current, using
 from retrograd.core.op import FUNCTIONS, Op, function
-from retrograd.core.tape import Leaf, Node
+from retrograd.core.tape import Leaf, Node, Primal
 from retrograd.core.tensor import Box, Tensor
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ def backward(
     )
     with using(_recording(level) if create_graph else level.pure()):
         found = walk.run([(node, seed.array if raw else seed)])
+    if any(isinstance(leaf, Primal) for leaf in found):
+        raise TraceError(
+            "backward: this tensor depends on one of grad or vjp that is used after that "
+            "transform has ended; return it from the transformed function instead"
+        )
     if not finish.early:
         for leaf, g in found.items():
             finish.done(leaf, g)

@@ -24,7 +24,7 @@ from retrograd.core.interpret import (
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
 from retrograd.core.record import no_recipe, several, track
 from retrograd.core.replay import region_now
-from retrograd.core.tape import Leaf, Node
+from retrograd.core.tape import Node, Primal
 from retrograd.core.tensor import Box, Tensor
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def recorded(
     f: Callable[..., Any], primals: Sequence[Tensor], tape: Any
 ) -> tuple[Any, list[Node]]:
     """Run f on boxes of a tape: its result, and the nodes of the primals."""
-    nodes = [Leaf(p.shape, p.dtype) for p in primals]
+    nodes = [Primal(p.shape, p.dtype) for p in primals]
     boxes = [
         _boxed(tape, p, n if dt.is_inexact(p.dtype) else None)
         for p, n in zip(primals, nodes, strict=True)

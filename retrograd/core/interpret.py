@@ -75,7 +75,7 @@ class Eval(Interpreter):
             if not fits or not op.hot or (dtype is not _F32 and dtype is not _F64):
                 return self.apply(op, op.coerce(args))
         except (AttributeError, ValueError):  # numbers, boxes, shells, more or no operands
-            return self.apply(op, op.coerce(args))
+            return self.apply(op, weak(op, args) or op.coerce(args))
         token = quiet()
         try:
             out = op.forward(x) if y is None else op.forward(x, y)
@@ -263,6 +263,19 @@ def apply(op: Op, *args: Any) -> Any:
 Op.apply = staticmethod(apply)
 
 
+def weak(op: Op, args: Sequence[Any]) -> Sequence[Any] | None:
+    """A float tensor and a Python number, which takes its dtype: what people write most."""
+    if len(args) != 2 or not op.uniform or op.fixed:
+        return None
+    for i, (t, number) in enumerate((args, args[::-1])):
+        if type(t) is Tensor and type(number) in (float, int) and t._data is not None:
+            dtype = t._data.dtype
+            if dtype is _F32 or dtype is _F64:
+                other = Tensor(np.asarray(number, dtype))
+                return (other, t) if i else (t, other)
+    return None
+
+
 @function
 def lift(value: Any) -> Any:
     """`value` as what ops take here: a tensor, or under Raw a bare array."""
@@ -271,6 +284,11 @@ def lift(value: Any) -> Any:
     if _get() is RAW:
         return value if isinstance(value, _ndarray) else np.asarray(value)
     return FUNCTIONS["asarray"](value)
+
+
+def unchanged(x: Any) -> Any:
+    """x where there is nothing to do: another handle, so that writing to it leaves x alone."""
+    return x.handle() if isinstance(x, Tensor) else x
 
 
 @contextmanager

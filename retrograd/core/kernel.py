@@ -77,7 +77,9 @@ class Kernel(Protocol):
         ...
 
     def __getattr__(self, name: str) -> Any:
-        """Unary functions: exp, expm1, exp2, log, log1p, log2, log10, sqrt, sin, cos, tan,
+        """Unary functions.
+
+        exp, expm1, exp2, log, log1p, log2, log10, sqrt, sin, cos, tan,
         asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, floor, ceil,
         trunc, round (half to even), abs, isnan, isinf, isfinite, signbit, real, imag, conj.
         """
@@ -147,7 +149,5 @@ class Kernel(Protocol):
         ...
 
     def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
-        """uint32 words of `shape`: element i, row-major, is a function of (key, i) alone, that
-        of core.rng. A batch of keys (.., 2) gives one such array for each.
-        """
+        """uint32 words: element i is core.rng's of (key, i), for each key of a batch (.., 2)."""
         ...

@@ -156,14 +156,14 @@ class Op(Value):
 
     @classmethod
     def reverse(cls, mask: int) -> Any:
-        """How to pull cotangents back to the inputs in `mask`, or None if only a jvp is known."""
+        """How to pull cotangents back to the inputs in `mask`; None if only a jvp is known."""
         if mask not in cls._pulls:
             cls._pulls[mask] = cls._reverse(mask)
         return cls._pulls[mask]
 
     @classmethod
     def ahead(cls, mask: int) -> Any:
-        """How to push tangents of the inputs in `mask` forward, or None if only a vjp is known."""
+        """How to push tangents of the inputs in `mask` ahead; None if only a vjp is known."""
         if mask not in cls._pushes:
             cls._pushes[mask] = cls._ahead(mask)
         return cls._pushes[mask]
@@ -291,7 +291,7 @@ def prepare(cls: Any) -> Any:
 
 
 def aligned(size: int, args: Sequence[Any], mapped: Sequence[bool]) -> list[Any]:
-    """Mapped operands with their mapped axis before the longest shape, so that all broadcast."""
+    """Operands with the mapped axis before the longest shape, so that all broadcast."""
     ndim = max(a.ndim - m for a, m in zip(args, mapped, strict=True))
     reshape = FUNCTIONS["reshape"]
     return [

@@ -94,8 +94,13 @@ def from_numpy(f: Any, args: Any, options: Any) -> Any:
 def _by_keyword(name: str, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """NumPy lets people write np.sum(x, 0); the standard's functions want axis=0."""
     found = FUNCTIONS[_NAMES.get(name, name)]
-    if len(args) == 2 and "axis" in (found.__kwdefaults__ or {}) and "axis" not in options:
-        return args[:1], {"axis": args[1], **options}
+    if name in ("diagonal", "trace"):  # ours are of the last two axes
+        options = {"axis1": 0, "axis2": 1, **options}
+    if name == "split" and len(args) > 1 and not isinstance(args[1], int):
+        raise _no_counterpart("split at places", {})  # ours takes lengths
+    given = found.__code__.co_argcount  # the axis is what comes after the data
+    if len(args) == given + 1 and "axis" in (found.__kwdefaults__ or {}):
+        return args[:given], {"axis": args[given], **options}
     return args, options
 
 

@@ -106,6 +106,15 @@ class Leaf(Node):
         self.grad: Any = None
 
 
+class Primal(Node):
+    """An argument of a functional tape: where its cotangents end, without a `.grad`."""
+
+    __slots__ = ()
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        super().__init__(None, [], None, None, shape, dtype)
+
+
 class Joint(Node):
     """The node of an op that has several outputs; a Pick stands for each of them."""
 

@@ -157,13 +157,27 @@ class Tensor(Operators):
 
     def replace(self, other: Tensor) -> None:
         """Make this handle point to another value; what the tape recorded stays."""
+        if isinstance(other, Box):
+            raise cannot_hold(self, other)
+        node = other._node
         if isinstance(self._node, Leaf):
-            raise ArgumentError(
-                "setitem: a leaf that requires a gradient cannot be written in place, its "
-                "gradient would have no owner",
-                hint="y = x.at[index].set(value), or write under rg.no_grad()",
-            )
-        self._data, self._node, self._cell = other._data, other._node, other._cell
+            if node is not None:
+                raise ArgumentError(
+                    "setitem: a leaf that requires a gradient cannot be written in place, its "
+                    "gradient would have no owner",
+                    hint="y = x.at[index].set(value), or write under rg.no_grad()",
+                )
+            node = self._node  # nothing was recorded: the same leaf, with other values
+        self._data, self._node, self._cell = other._data, node, other._cell
+
+
+def cannot_hold(tensor: Tensor, value: Box) -> TraceError:
+    """A value of a transform written into a tensor that the transform does not carry."""
+    kind = type(value.owner).__name__.lower()
+    return TraceError(
+        f"setitem: a tensor {tensor.spec} that is a constant to {kind} cannot hold a value of it",
+        hint="y = x.at[index].set(value) makes a new tensor, which can",
+    )
 
 
 class Box(Tensor):
@@ -236,6 +250,11 @@ class Box(Tensor):
 
     def replace(self, other: Tensor) -> None:
         """Make this box hold another value, which may be a constant of a level below."""
+        level = other.owner.outer if isinstance(other, Box) else None
+        while level is not None:
+            if level is self.owner:
+                raise cannot_hold(self, other)  # type: ignore[arg-type]
+            level = level.outer
         found = self.owner.own(other)
         for name in type(self).fields:
             setattr(self, name, getattr(found, name))

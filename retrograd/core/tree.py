@@ -72,8 +72,8 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     if parts is None:
         leaves.append(tree)
         return LEAF
-    children, static = parts
-    return Structure(type(tree), static, tuple(_flatten(c, leaves) for c in children))
+    inner, static = parts
+    return Structure(type(tree), static, tuple(_flatten(c, leaves) for c in inner))
 
 
 def children(tree: Any) -> tuple[Iterable[Any], Any] | None:

@@ -1,4 +1,4 @@
-"""aliasing(): has memory that a later backward needs been changed from outside?
+"""aliasing(): tells whether memory that a later backward needs was changed from outside.
 
 Tensors share memory with the world only where the user asked for it: imports with
 `copy=False`, and exports by DLPack. Inside this block every array that passes through an op
@@ -54,10 +54,11 @@ class Witness(Watcher):
             known = self.seen.get(id(array))
             if known is not None and known[0]() is array and known[1] != _checksum(array):
                 raise AliasError(
-                    f"{node.op.name if node.op else 'leaf'}: a kept value of shape {array.shape} "
-                    f"was changed after it was recorded; its gradient would be wrong",
+                    f"{node.op.name if node.op else 'leaf'}: a kept value of shape "
+                    f"{array.shape} was changed after it was recorded; its gradient would be "
+                    f"wrong",
                     at=node.where,
-                    hint="rg.asarray(x) copies; use copy=False only for memory nobody writes to",
+                    hint="rg.asarray(x), which copies; copy=False is for memory nobody writes to",
                 )
 
 

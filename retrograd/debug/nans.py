@@ -40,8 +40,8 @@ class NanWatch(Watcher):
             f"{name} {_range(a)}" for name, a in zip(_names(op, args), args, strict=True)
         )
         raise NonFiniteError(
-            f"{op.name}: made {kind} in {count} of {bad.size} elements; its operands were finite: "
-            f"{operands}"
+            f"{op.name}: made {kind} in {count} of {bad.size} elements; its operands were "
+            f"finite: {operands}"
         )
 
 
@@ -67,7 +67,8 @@ def _range(x: Any) -> str:
     if not array.size:
         return f"{shown} (empty)"
     if array.dtype.kind == "c":
-        return f"{shown} with magnitudes from {np.abs(array).min():.4g} to {np.abs(array).max():.4g}"
+        size = np.abs(array)
+        return f"{shown} with magnitudes from {size.min():.4g} to {size.max():.4g}"
     return f"{shown} from {array.min():.4g} to {array.max():.4g}"
 
 

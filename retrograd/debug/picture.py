@@ -42,8 +42,8 @@ def _table(tape: TapeGraph) -> str:
     most = max(1, *(b for _, b, _ in tape.by_line()))
     rows = "".join(
         f'<tr><td><code>{html.escape(line)}</code></td><td class="n">{count}</td>'
-        f'<td class="n">{size(b)}</td><td><span class="bar" style="width:{200 * b / most:.0f}px">'
-        f"</span></td></tr>"
+        f'<td class="n">{size(b)}</td><td><span class="bar" '
+        f'style="width:{200 * b / most:.0f}px"></span></td></tr>'
         for line, b, count in tape.by_line()[:40]
     )
     return (
@@ -96,7 +96,8 @@ def _box(place: tuple[int, int], item: Item, most: int) -> str:
     kept = ", ".join(f"{n} {size(b)}" for n, b in item.kept) or "keeps nothing"
     tip = html.escape(f"{item.where}\nkeeps: {kept}")
     return (
-        f'<g><title>{tip}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5" '
+        f"<g><title>{tip}</title>"
+        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5" '
         f'fill="hsl(213,60%,{shade}%)" stroke="#567"/><text x="{x + 8}" y="{y + 18}">'
         f"{html.escape(item.name)} {html.escape(item.spec)}</text>"
         f'<text class="s" x="{x + 8}" y="{y + 34}">{html.escape(item.where[:28])}</text></g>'

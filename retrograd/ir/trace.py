@@ -41,7 +41,8 @@ class Traced(Box):
     def array(self) -> NoReturn:
         """Refused: there is no value while a program is traced."""
         raise TraceError(
-            f"the value of a tensor was asked for while tracing; it has only a spec: {self._spec}",
+            f"the value of a tensor was asked for while tracing; it has only a spec: "
+            f"{self._spec}",
             hint="rg.where(condition, a, b) in place of `if`; return it and look outside",
         )
 

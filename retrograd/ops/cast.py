@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
@@ -45,10 +45,10 @@ class Astype(Linear):
 
 @function
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """x in another dtype. Tensors do not change, so the same dtype gives x itself."""
+    """x in another dtype; with the dtype it has, another handle on the same values."""
     x = lift(x)
     wanted = dt.as_dtype("astype", dtype)
-    return x if x.dtype == wanted else apply(Astype(wanted), x)
+    return unchanged(x) if x.dtype == wanted else apply(Astype(wanted), x)
 
 
 @function

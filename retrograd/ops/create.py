@@ -18,6 +18,8 @@ from retrograd.core.tensor import Box, Tensor
 from retrograd.ops import cast, join
 from retrograd.ops import shape as moves
 
+_PLAIN = (list, tuple, *dt._PYTHON)
+
 
 @function
 def asarray(
@@ -34,11 +36,11 @@ def asarray(
         return _from_tensor(obj, wanted, copy)
     if isinstance(obj, (np.ndarray, np.generic)):
         return Tensor(_from_array(obj, wanted, copy))
-    if not isinstance(obj, (list, tuple, *dt._PYTHON)) and _is_array(obj):
+    if not isinstance(obj, _PLAIN) and _is_array(obj):
         return Tensor(_from_array(np.asarray(obj), wanted, copy))
     if copy is False:
         raise ArgumentError(f"asarray: {type(obj).__name__} cannot be shared; copy is False")
-    kinds, dtypes = _survey(obj)
+    kinds, dtypes = ({type(obj)}, set()) if type(obj) in dt._PYTHON else _survey(obj)
     if any(issubclass(kind, Tensor) for kind in kinds):
         return _from_tensors(obj, wanted)
     return Tensor(_from_python(obj, kinds, dtypes, wanted))

@@ -199,7 +199,6 @@ class CumulativeExtremum(Op):
 class CumulativeMax(CumulativeExtremum):
     """The largest up to each."""
 
-    axis: int
     chosen = np.maximum
 
     @staticmethod
@@ -211,7 +210,6 @@ class CumulativeMax(CumulativeExtremum):
 class CumulativeMin(CumulativeExtremum):
     """The smallest up to each."""
 
-    axis: int
     chosen = np.minimum
 
     @staticmethod

@@ -29,13 +29,14 @@ class Diagonal(Linear):
     def shape(self, x: Spec) -> Spec:
         if x.ndim < 2:
             raise ShapeError(f"diagonal: needs at least 2 axes; got shape {x.shape}")
-        return x.with_shape((*x.shape[:-2], place(*x.shape[-2:], self.offset)[2]))
+        *lead, rows, columns = x.shape
+        return x.with_shape((*lead, place(rows, columns, self.offset)[2]))
 
     def forward(self, x):
         return np.diagonal(x, self.offset, -2, -1)
 
     def transpose(self, g, x: Spec):
-        return apply(OnDiagonal(*x.shape[-2:], self.offset), g)
+        return apply(OnDiagonal(x.shape[-2], x.shape[-1], self.offset), g)
 
     def batch(self, size, args, mapped):
         return apply(self, *args)
@@ -139,9 +140,12 @@ def diag(x: Any, /, *, offset: int = 0) -> Tensor:
 
 
 @function
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+def trace(
+    x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1, dtype: Any = None
+) -> Tensor:
     """The sums of the diagonals of matrices."""
-    return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
+    found = diagonal(x, offset=offset, axis1=axis1, axis2=axis2)
+    return reduce.sum(found, axis=-1, dtype=dtype)
 
 
 @function

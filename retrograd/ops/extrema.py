@@ -32,7 +32,7 @@ class Extremum(Op):
     """Reductions that choose: they keep x and the result, and find the chosen ones again."""
 
     axis: tuple[int, ...]
-    keepdims: bool
+    keepdims: bool = False
     uniform = True
     takes = "real"
     chosen: ClassVar[Any]  # the ufunc of two operands
@@ -93,8 +93,6 @@ class Extremum(Op):
 class Max(Extremum):
     """The largest over axes."""
 
-    axis: tuple[int, ...]
-    keepdims: bool = False
     chosen = np.maximum
 
     @staticmethod
@@ -110,8 +108,6 @@ class Max(Extremum):
 class Min(Extremum):
     """The smallest over axes."""
 
-    axis: tuple[int, ...]
-    keepdims: bool = False
     chosen = np.minimum
 
     @staticmethod
@@ -141,7 +137,7 @@ class ArgExtremum(Op):
     """Where the first largest or smallest is along one axis."""
 
     axis: int
-    keepdims: bool
+    keepdims: bool = False
     uniform = True
     takes = "real"
     no_derivative = "its result is an index, constant almost everywhere"
@@ -185,8 +181,6 @@ class ArgExtremum(Op):
 class Argmax(ArgExtremum):
     """Where the first largest is."""
 
-    axis: int
-    keepdims: bool = False
     best = staticmethod(np.argmax)
     better = staticmethod(lambda a, b: a > b)
 
@@ -203,8 +197,6 @@ class Argmax(ArgExtremum):
 class Argmin(ArgExtremum):
     """Where the first smallest is."""
 
-    axis: int
-    keepdims: bool = False
     best = staticmethod(np.argmin)
     better = staticmethod(lambda a, b: a < b)
 

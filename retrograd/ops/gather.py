@@ -18,20 +18,19 @@ def in_bounds(
     who: str, indices: np.ndarray, length: int, *, axis: int | None = None
 ) -> np.ndarray:
     """Indices counted from the front, or a BoundsError that names the first bad one."""
+    integers(who, indices)
     if not indices.size:
-        return indices
+        return indices.astype(np.int64, copy=False)
     low, high = indices.min(), indices.max()
     if low < -length or high >= length:
         bad = indices[(indices < -length) | (indices >= length)].flat[0]
         where = "an axis" if axis is None else f"axis {axis}"
         raise BoundsError(f"{who}: index {bad} is outside {where} of length {length}")
-    if low >= 0:
-        return indices
     indices = indices.astype(np.int64, copy=False)  # int8 and length 300 do not add
-    return np.where(indices < 0, indices + length, indices)
+    return indices if low >= 0 else np.where(indices < 0, indices + length, indices)
 
 
-def integers(who: str, indices: Spec) -> None:
+def integers(who: str, indices: Any) -> None:
     """Refuse indices that are not integers."""
     if indices.dtype.kind not in "iu":
         raise DtypeError(f"{who}: indices must be integers; got {indices.dtype}")
@@ -193,7 +192,7 @@ class RowNumbers(Op):
         return indices
 
     def forward(self, indices):
-        integers("embedding", Spec(indices.shape, indices.dtype))
+        integers("embedding", indices)
         bad = indices[(indices < 0) | (indices >= self.length)]
         if bad.size:
             raise BoundsError(

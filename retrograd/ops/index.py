@@ -122,7 +122,7 @@ class Index(Layout, Linear):
             out = np.asarray(x.transpose(self.gathered(x.ndim))[keys])
             return out.transpose(self.placed(out.ndim, count - n))
         (axis,) = self.axes  # np.take is the fastest way
-        where = gather.in_bounds("index", indices[0], x.shape[axis], axis=axis)
+        where = gather.in_bounds("index", indices[0], x.shape[axis])
         out = np.asarray(np.take(x, where, axis))
         if axis == self.place:
             return out
@@ -169,7 +169,7 @@ class Index(Layout, Linear):
             Index((0,), 0),
             rng.normal(size=3),
             np.array([[0, 3]]),
-            "index 3 is outside axis 0",
+            "index 3 is outside an axis of length 3",
         )
         yield Index((0,), 0), rng.normal(size=3), np.array([[0.0]]), "must be integers"
         yield Index((0, 1), 0), rng.normal(size=(3, 3)), np.array([[0]]), "must begin with (2,)"
@@ -182,7 +182,7 @@ def keys_of(layout: Layout, x: tuple[int, ...], indices: np.ndarray) -> tuple[An
     for i, axis in enumerate(layout.axes):
         own: Any = (*(slice(None),) * n, i, ...)
         where = indices[own]
-        keys.append(gather.in_bounds("index", where, x[axis], axis=axis - n))
+        keys.append(gather.in_bounds("index", where, x[axis]))
     return tuple(keys)
 
 
@@ -255,7 +255,7 @@ class IndexAdd(Layout, Linear):
             IndexAdd((0,), 0, (3,)),
             np.ones(1),
             np.array([[-4]]),
-            "index -4 is outside axis 0",
+            "index -4 is outside an axis",
         )
         yield IndexAdd((0,), 0, (3,)), np.ones(2), np.array([[0]]), "must have the shape (1,)"
 
@@ -286,6 +286,6 @@ def coordinates(who: str, arrays: list[Any]) -> Tensor:
         return shape.reshape(a, (1, *a.shape))
     to = broadcast_shapes(who, **{f"index {i}": a.shape for i, a in enumerate(arrays)})
     if not any(isinstance(a, Tensor) for a in arrays):
-        return lift(np.stack(np.broadcast_arrays(*arrays)))
+        return lift(np.stack(np.broadcast_arrays(*arrays), dtype=np.int64, casting="unsafe"))
     each = [shape.broadcast_to(cast.astype(lift(a), dt.int64), to) for a in arrays]
     return join.stack(each)

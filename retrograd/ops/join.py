@@ -88,7 +88,7 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
     xs = _several("concat", arrays)
     if axis is None:
         return apply(Concat(0), *(shape.flatten(x) for x in xs))
-    ndim = max(np.ndim(x) if _weak(x) else x.ndim for x in xs)
+    ndim = 0 if _weak(xs[0]) else xs[0].ndim
     return apply(Concat(axis_index("concat", axis, ndim) if ndim else 0), *xs)
 
 
@@ -248,7 +248,7 @@ class Stack(Linear):
 def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
     """Arrays of one shape along a new axis, at place `axis` of the result."""
     xs = _several("stack", arrays)
-    ndim = max(0 if _weak(x) else x.ndim for x in xs)
+    ndim = 0 if _weak(xs[0]) else xs[0].ndim
     return apply(Stack(axis_index("stack", axis, ndim + 1)), *xs)
 
 

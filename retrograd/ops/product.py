@@ -41,7 +41,7 @@ class Prod(Op):
         return x.with_shape(reduce.reduced(x.shape, self.axis, keepdims=self.keepdims))
 
     def forward(self, x):
-        return np.multiply.reduce(x, axis=self.axis, keepdims=self.keepdims, dtype=x.dtype)
+        return np.multiply.reduce(x, axis=self.axis, keepdims=self.keepdims, dtype=x.dtype)  # type: ignore[call-overload]
 
     def jvp(self, dx, x):
         return reduce.sum(dx * others(x, self.axis), axis=self.axis, keepdims=self.keepdims)

@@ -58,7 +58,7 @@ class Sum(Linear):
         return x.with_shape(reduced(x.shape, self.axis, keepdims=self.keepdims))
 
     def forward(self, x):
-        return np.add.reduce(x, axis=self.axis, keepdims=self.keepdims, dtype=x.dtype)
+        return np.add.reduce(x, axis=self.axis, keepdims=self.keepdims, dtype=x.dtype)  # type: ignore[call-overload]
 
     def transpose(self, g, x: Spec):
         return shape.broadcast_to(kept(g, x.shape, self.axis), x.shape)
@@ -173,7 +173,7 @@ class Variance(Op):
             self.shape(Spec(x.shape, x.dtype))
         mid = np.add.reduce(x, axis=self.axis, keepdims=True) / n if n else 0
         far = np.square(x - mid)
-        total = np.add.reduce(far, axis=self.axis, keepdims=self.keepdims)
+        total = np.add.reduce(far, axis=self.axis, keepdims=self.keepdims)  # type: ignore[call-overload]
         return (total / max(n - self.correction, 0)).astype(x.dtype, copy=False)
 
     def jvp(self, dx, x):
@@ -252,7 +252,7 @@ class Truth(Op):
     """Reductions of truth: anything but zero is true, NaN too."""
 
     axis: tuple[int, ...]
-    keepdims: bool
+    keepdims: bool = False
     no_derivative = "its result is true or false, constant almost everywhere"
 
     def shape(self, x: Spec) -> Spec:
@@ -267,12 +267,9 @@ class Truth(Op):
 class AnyTrue(Truth):
     """Whether an element is not zero."""
 
-    axis: tuple[int, ...]
-    keepdims: bool = False
-
     def forward(self, x):
         true = x.astype(dt.bool)
-        return np.logical_or.reduce(true, axis=self.axis, keepdims=self.keepdims)
+        return np.logical_or.reduce(true, axis=self.axis, keepdims=self.keepdims)  # type: ignore[call-overload]
 
     def lower(self, k, x, out):
         for row in k.rows(x, out, axis=self.axis):
@@ -294,12 +291,9 @@ class AnyTrue(Truth):
 class AllTrue(Truth):
     """Whether no element is zero."""
 
-    axis: tuple[int, ...]
-    keepdims: bool = False
-
     def forward(self, x):
         true = x.astype(dt.bool)
-        return np.logical_and.reduce(true, axis=self.axis, keepdims=self.keepdims)
+        return np.logical_and.reduce(true, axis=self.axis, keepdims=self.keepdims)  # type: ignore[call-overload]
 
     def lower(self, k, x, out):
         for row in k.rows(x, out, axis=self.axis):

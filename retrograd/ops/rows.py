@@ -54,11 +54,11 @@ def summed(length: int, targets: np.ndarray, values: np.ndarray) -> np.ndarray:
     return out.astype(values.dtype, copy=False)
 
 
-def flat(who: str, indices: np.ndarray, sizes: tuple[int, ...], axes: Any = None) -> np.ndarray:
+def flat(who: str, indices: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     """Coordinates (k, ...) in a table of axes `sizes` as row numbers; each is checked."""
     out = np.zeros(indices.shape[1:], np.int64)
     for i, n in enumerate(sizes):
-        out = out * n + gather.in_bounds(who, indices[i], n, axis=axes[i] if axes else i)
+        out = out * n + gather.in_bounds(who, indices[i], n)
     return out
 
 
@@ -113,7 +113,7 @@ class Targets(Op):
 
     @staticmethod
     def refuses(rng):
-        yield Targets((3, 4)), np.array([[0], [4]]), "index 4 is outside axis 1 of length 4"
+        yield Targets((3, 4)), np.array([[0], [4]]), "index 4 is outside an axis of length 4"
         yield Targets((3,)), np.array([[0.5]]), "must be integers"
 
 

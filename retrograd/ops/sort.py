@@ -186,7 +186,7 @@ class Searchsorted(Op):
         return x2.with_dtype(dt.int64)
 
     def forward(self, x1, x2):
-        side = "right" if self.right else "left"
+        side: Any = "right" if self.right else "left"
         if not self.lead:
             return np.asarray(np.searchsorted(x1, x2, side))
         out = np.empty(x2.shape, dt.int64)

@@ -13,7 +13,7 @@ from retrograd.autodiff.forward import jvp
 from retrograd.autodiff.grad import grad
 from retrograd.autodiff.reverse import vjp
 from retrograd.core import errors
-from retrograd.core.interpret import PURE, using
+from retrograd.core.interpret import PURE, RAW, using
 from retrograd.core.op import FUNCTIONS, REGISTRY
 from retrograd.core.tensor import Tensor
 from retrograd.ops import gather, masks, reduce
@@ -217,13 +217,57 @@ def test_small_integers_count_from_the_end():
         np.testing.assert_array_equal(x[np.array([-1, 2], dtype)].array, [299, 2])
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint64])
+def test_indices_of_any_integer_dtype(dtype, rng):
+    x, i = rng.normal(size=(3, 4)), np.array([2, 0, 2], dtype)
+    j = tensor(np.zeros(3, np.int64))
+    np.testing.assert_array_equal(tensor(x)[i].array, x[i])
+    np.testing.assert_array_equal(tensor(x)[tensor(i), j].array, x[i, 0])
+    np.testing.assert_array_equal(tensor(x)[i, np.zeros(3, int)].array, x[i, 0])
+    wanted = x.copy()
+    np.add.at(wanted, i, 1.0)
+    assert_close(tensor(x).at[i].add(1.0), wanted)
+    along = i.reshape(3, 1)
+    assert_close(gather.gather(x, along, axis=1), np.take_along_axis(x, along.astype(int), 1))
+    assert_close(
+        grad(lambda x: reduce.sum(x[i]))(x), np.eye(3)[i.astype(int)].sum(0)[:, None] + 0 * x
+    )
+
+
+def test_booleans_are_not_integers():
+    mask = np.array([True, False, True])
+    for read in (gather.take, gather.take_along_axis):
+        with pytest.raises(errors.DtypeError, match="integers"):
+            read(np.zeros(3), mask, axis=0)
+    with pytest.raises(errors.DtypeError, match="integers"):
+        FUNCTIONS["scatter_add"](np.zeros(3), mask, np.ones(3), axis=0)
+
+
+def test_maps_may_be_nested(rng):
+    x, i = rng.normal(size=(2, 3, 4, 5)), rng.integers(0, 4, (2, 3, 6))
+    found = vmap(vmap(lambda x, i: x[i]))(x, i)
+    np.testing.assert_array_equal(found.array, np.take_along_axis(x, i[..., None], 2))
+    found = vmap(vmap(lambda x, i: x[i], in_axes=(0, None)), in_axes=(0, None))(x, i[0, 0])
+    np.testing.assert_array_equal(found.array, x[:, :, i[0, 0]])
+    found = vmap(vmap(lambda x, i: x[:, i], in_axes=(None, 0)), in_axes=(0, 0))(x, i)
+    rows = [[a[:, k] for k in j] for a, j in zip(x, i, strict=True)]
+    np.testing.assert_array_equal(found.array, np.array(rows))
+
+
+def test_rules_may_index_bare_arrays(rng):
+    x = rng.normal(size=(3, 4))
+    with using(RAW):
+        for index in (1, (slice(None), None, 2), [0, 0, 2], ([0, 1], [2, 3]), x > 0):
+            np.testing.assert_array_equal(FUNCTIONS["getitem"](x, index), x[index])
+
+
 @pytest.mark.parametrize(
     ("index", "error", "sentence"),
     [
         (3, errors.BoundsError, "index 3 is outside axis 0 of length 3"),
         (-4, errors.BoundsError, "index -4 is outside axis 0 of length 3"),
-        ((0, [0, 4]), errors.BoundsError, "index 4 is outside axis 0 of length 4"),
-        ((slice(None), [0, -5]), errors.BoundsError, "index -5 is outside axis 1 of length 4"),
+        ((0, [0, 4]), errors.BoundsError, "index 4 is outside an axis of length 4"),
+        ((slice(None), [0, -5]), errors.BoundsError, "index -5 is outside an axis of length 4"),
         ((0, 0, 0), errors.BoundsError, "3 indices for a tensor of shape (3, 4)"),
         ((..., ...), errors.ArgumentError, "one ellipsis"),
         (1.0, errors.DtypeError, "got float"),

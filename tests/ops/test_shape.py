@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 import retrograd as rg
 from retrograd.core.errors import ArgumentError, BoundsError, DtypeError, ShapeError
+from retrograd.core.tensor import Tensor
 from retrograd.testing.check import check_grads
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
@@ -109,6 +110,49 @@ def test_repeat(x, times, data):
 def test_rot90(k, axes):
     x = np.arange(24).reshape(2, 3, 4)
     same(rg.rot90(x, k, axes), np.rot90(x, k, axes))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.roll(x, 1),
+        lambda x: np.roll(x, 1, 0),
+        lambda x: np.repeat(x, 2),
+        lambda x: np.repeat(x, 2, 1),
+        lambda x: np.repeat(x, [1, 2], axis=0),
+        lambda x: np.tile(x, 2),
+        lambda x: np.pad(x, 1),
+        lambda x: np.pad(x, ((0, 1), (2, 0), (0, 0)), "edge"),
+        lambda x: np.split(x, 2)[1],
+        lambda x: np.split(x, 3, 1)[2],
+        lambda x: np.concatenate([x, x], 1),
+        lambda x: np.stack([x, x], 1),
+        lambda x: np.flip(x, 1),
+        lambda x: np.rot90(x, 1),
+        lambda x: np.moveaxis(x, 0, 2),
+        lambda x: np.swapaxes(x, 0, 1),
+        lambda x: np.expand_dims(x, 1),
+        lambda x: np.squeeze(x[:1], 0),
+        lambda x: np.transpose(x, (1, 2, 0)),
+        np.diagonal,
+        np.trace,
+        np.tril,
+        lambda x: np.einsum("ijk,lmk->il", x, x),
+        lambda x: np.tensordot(x, x, axes=((1, 2), (1, 2))),
+        lambda x: np.kron(x, x),
+        lambda x: np.dot(x, x[0].T),
+    ],
+)
+def test_numpys_functions_mean_on_tensors_what_they_mean_on_arrays(f):
+    x = np.arange(24.0).reshape(2, 3, 4)
+    found = f(rg.asarray(x))
+    assert isinstance(found, Tensor)
+    same(found, f(x))
+
+
+def test_numpys_split_at_places_is_not_our_split_by_lengths():
+    with pytest.raises(DtypeError, match="split at places"):
+        np.split(rg.asarray(np.ones(4)), [1, 3])
 
 
 # -- derivatives of what is composed ---------------------------------------------------------
