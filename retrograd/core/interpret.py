@@ -96,8 +96,11 @@ class Eval(Interpreter):
         for a in args:
             if isinstance(a, Box):
                 raise escaped(op, a)
-        if op.saves and self.recording and any(a._node is not None for a in args):
-            return self._saved(op, args)
+        if self.recording and not op.hot and any(a._node is not None for a in args):
+            if op.saves:
+                return self._saved(op, args)
+            if isinstance(op, Composite) and not _has_rule(op, args):
+                return expanded(self, op, args)
         arrays = [a.array for a in args]
         token = quiet()
         try:
@@ -274,6 +277,18 @@ def weak(op: Op, args: Sequence[Any]) -> Sequence[Any] | None:
                 other = Tensor(np.asarray(number, dtype))
                 return (other, t) if i else (t, other)
     return None
+
+
+def _has_rule(op: Op, args: Sequence[Any]) -> bool:
+    """Whether an op says itself how it is differentiated, and is not just what it expands to."""
+    _, mask = track(op, args)
+    return op.reverse(mask) is not None or op.ahead(mask) is not None
+
+
+@function
+def constant(array: Any) -> Any:
+    """A new array, whose owner nobody else is, as what ops take here."""
+    return array if _get() is RAW else Tensor(array)
 
 
 @function

@@ -48,7 +48,7 @@ rules.SPEC_OF.update(
         complex: lambda v: Spec((), dt.complex64),
     }
 )
-_TAKES: dict[str, tuple[np.dtype, ...]] = {
+_DTYPES: dict[str, tuple[np.dtype, ...]] = {
     "any": dt.ALL,
     "numeric": (*dt.INTEGERS, *dt.FLOATS, *dt.COMPLEX),
     "real": (dt.bool, *dt.INTEGERS, *dt.FLOATS),
@@ -57,6 +57,7 @@ _TAKES: dict[str, tuple[np.dtype, ...]] = {
     "floating": dt.FLOATS,
     "bool": (dt.bool,),
 }
+_TAKES = {word: frozenset(dtypes) for word, dtypes in _DTYPES.items()}
 
 
 class Op(Value):
@@ -148,7 +149,7 @@ class Op(Value):
         if common not in _TAKES[self.takes]:
             raise DtypeError(
                 f"{self.name}: got {common}; it takes {self.takes} dtypes: "
-                f"{', '.join(map(str, _TAKES[self.takes]))}"
+                f"{', '.join(map(str, _DTYPES[self.takes]))}"
             )
         return common
 
@@ -286,7 +287,7 @@ def prepare(cls: Any) -> Any:
     cls.rule = {name: rule for name, rule in found.items() if rule is not None}
     cls._pulls, cls._pushes = {}, {}
     single = not isinstance(cls.outputs, property) and len(cls.outputs) == 1
-    cls.hot = single and not cls.variadic and not cls.saves
+    cls.hot = single and not (cls.variadic or cls.saves or issubclass(cls, Composite))
     return cls
 
 
@@ -315,7 +316,7 @@ def function(f: Any) -> Any:
 def _cast(who: str, a: Any, dtype: np.dtype) -> Any:
     if type(a) in dt._PYTHON:
         try:
-            return FUNCTIONS["lift"](np.asarray(a, dtype))
+            return FUNCTIONS["constant"](np.asarray(a, dtype))
         except OverflowError as error:
             raise DtypeError(f"{who}: {a} does not fit in {dtype}") from error
     return a if a.dtype == dtype else FUNCTIONS["astype"](a, dtype)

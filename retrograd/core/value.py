@@ -78,16 +78,13 @@ class Value:
 
 def read_fields(cls: Any) -> None:
     """Find the fields of a Value class among its annotations; defaults stay on the class."""
-    names: list[str] = []
-    defaults: list[Any] = []
+    found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         for name, kind in get_annotations(base).items():
             if "ClassVar" in str(kind) or not issubclass(base, Value):
                 continue
-            default = base.__dict__.get(name, _REQUIRED)
-            names.append(sys.intern(name))
-            defaults.append(default)
-    cls.fields, cls.defaults = tuple(names), tuple(defaults)
+            found[sys.intern(name)] = base.__dict__.get(name, _REQUIRED)
+    cls.fields, cls.defaults = tuple(found), tuple(found.values())
 
 
 def _exact(value: Any) -> Any:

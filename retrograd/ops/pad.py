@@ -8,7 +8,7 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Op, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
@@ -75,7 +75,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     if mode not in ("constant", *_SOURCES):
         raise ArgumentError(f"pad: mode {mode!r} is not one of constant, {', '.join(_SOURCES)}")
     if not any(a or b for a, b in widths):
-        return x
+        return unchanged(x)
     if mode == "constant":
         return _constant(x, widths, constant_values)
     for axis, (before, after) in enumerate(widths):
@@ -137,7 +137,9 @@ def _continued(x: Any, axis: int, before: int, after: int, mode: str) -> Any:
             f"pad: axis {axis} of x {x.shape} is empty; mode {mode!r} has nothing to repeat"
         )
     source = _SOURCES[mode](np.arange(-before, n + after), n).tolist()
-    return join.concat([_run(x, axis, *run) for run in _runs(source)], axis=axis)
+    ahead, behind = _runs(source[:before]), _runs(source[before + n :])
+    pieces = [_run(x, axis, *run) for run in (*ahead, (0, n, 1), *behind)]
+    return join.concat(pieces, axis=axis)
 
 
 def _runs(places: list[int]) -> list[tuple[int, int, int]]:

@@ -243,7 +243,7 @@ def choice(
     logits = None if p is None else _log_weights(who, p, n, 1 if replace else prod(to))
     if replace:
         uniform = logits is None
-        indices = randint(key, to, high=n) if uniform else categorical(key, logits, to)
+        indices = randint(key, to, high=max(n, 1)) if uniform else categorical(key, logits, to)
     else:
         indices = shapes.reshape(_distinct(who, key, n, prod(to), logits), to)
     return indices if whole else gather.take(x, indices, axis=axis)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, Op, function, op
 from retrograd.core.spec import Spec, axes_tuple
@@ -150,7 +149,7 @@ def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 @op
 class Variance(Op):
-    """The mean squared distance from the mean, over n - correction."""
+    """The mean squared distance from the mean, over n - correction; NaN if that is not > 0."""
 
     axis: tuple[int, ...]
     correction: float = 0.0
@@ -159,22 +158,14 @@ class Variance(Op):
     takes = "floating"
 
     def shape(self, x: Spec) -> Spec:
-        n = count(x.shape, self.axis)
-        if 0 < n <= self.correction:
-            raise ArgumentError(
-                f"var: correction {self.correction:g} leaves nothing to divide by: it must be "
-                f"less than the {n} elements reduced over"
-            )
         return x.with_shape(reduced(x.shape, self.axis, keepdims=self.keepdims))
 
     def forward(self, x):
         n = count(x.shape, self.axis)
-        if 0 < n <= self.correction:
-            self.shape(Spec(x.shape, x.dtype))
         mid = np.add.reduce(x, axis=self.axis, keepdims=True) / n if n else 0
         far = np.square(x - mid)
         total = np.add.reduce(far, axis=self.axis, keepdims=self.keepdims)  # type: ignore[call-overload]
-        return (total / max(n - self.correction, 0)).astype(x.dtype, copy=False)
+        return (total / self._divisor(n)).astype(x.dtype, copy=False)
 
     def jvp(self, dx, x):
         pushed = sum(self._centred(x) * dx, axis=self.axis, keepdims=self.keepdims)
@@ -194,14 +185,18 @@ class Variance(Op):
             mid = total.value / n.value
             for i in row.steps():
                 far.value = far.value + (x[i] - mid) * (x[i] - mid)
-            out[row] = far.value / (n.value - self.correction)
+            left = n.value - self.correction
+            out[row] = far.value / k.where(left > 0, left, np.nan)
 
     def _centred(self, x):
         return x - mean(x, axis=self.axis, keepdims=True)
 
     def _scale(self, shape_):
         n = count(shape_, self.axis)
-        return 2 / (n - self.correction) if n else 0.0
+        return 2 / self._divisor(n) if n else 0.0
+
+    def _divisor(self, n):  # as the standard has it: nothing to divide by is NaN, not inf
+        return n - self.correction if n > self.correction else np.nan
 
     @staticmethod
     def samples(rng):
@@ -215,7 +210,6 @@ class Variance(Op):
 
     @staticmethod
     def refuses(rng):
-        yield Variance((0,), 2.0), rng.normal(size=2), "less than the 2 elements"
         yield Variance((0,)), rng.normal(size=2) + 1j, "it takes floating dtypes"
 
 

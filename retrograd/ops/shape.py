@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.errors import ArgumentError, BoundsError, ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec, axes_tuple, axis_index, broadcast_shapes, shape_tuple
 from retrograd.core.tensor import Tensor
@@ -63,7 +63,7 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:  # no
     to = lengths("reshape", shape)
     if to and min(to) < 0:
         to = _inferred(x.shape, to)
-    return x if to == x.shape else apply(Reshape(to), x)
+    return unchanged(x) if to == x.shape else apply(Reshape(to), x)
 
 
 def lengths(who: str, shape: Any) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
     """x repeated to `shape` by the rules of broadcasting."""
     x = lift(x)
     shape = shape_tuple("broadcast_to", shape)
-    return x if x.shape == shape else apply(BroadcastTo(shape), x)
+    return unchanged(x) if x.shape == shape else apply(BroadcastTo(shape), x)
 
 
 @op
@@ -167,7 +167,8 @@ def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
         raise ArgumentError(
             f"permute_dims: axes {tuple(axes)} must name each of the {x.ndim} axes once"
         )
-    return x if order == tuple(range(x.ndim)) else apply(PermuteDims(order), x)
+    same = order == tuple(range(x.ndim))
+    return unchanged(x) if same else apply(PermuteDims(order), x)
 
 
 @function
@@ -258,14 +259,14 @@ def ravel(x: Any, /) -> Tensor:
 def atleast_1d(x: Any, /) -> Tensor:
     """x, or one axis of length 1 if it has none."""
     x = lift(x)
-    return x if x.ndim else reshape(x, (1,))
+    return unchanged(x) if x.ndim else reshape(x, (1,))
 
 
 @function
 def atleast_2d(x: Any, /) -> Tensor:
     """x with axes of length 1 in front until it has two."""
     x = lift(x)
-    return x if x.ndim > 1 else reshape(x, (1,) * (2 - x.ndim) + x.shape)
+    return reshape(x, (1,) * (2 - x.ndim) + x.shape)
 
 
 @function

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec, axes_tuple, axis_index
 from retrograd.core.tensor import Tensor
@@ -49,7 +49,7 @@ def flip(x: Any, /, *, axis: Any = None) -> Tensor:
     """x backwards along `axis`, one or several; along all by default."""
     x = lift(x)
     axes = axes_tuple("flip", axis, x.ndim)
-    return apply(Flip(axes), x) if axes else x
+    return apply(Flip(axes), x) if axes else unchanged(x)
 
 
 @function
@@ -64,7 +64,9 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
         return flip(x, axis=(first, second))
     if k == 1:
         return shape.swapaxes(flip(x, axis=second), first, second)
-    return flip(shape.swapaxes(x, first, second), axis=second) if k else x
+    if k == 3:
+        return flip(shape.swapaxes(x, first, second), axis=second)
+    return unchanged(x)
 
 
 @op

@@ -59,7 +59,7 @@ def _close(x: np.ndarray, y: np.ndarray, tolerance: float | None, what: str) -> 
         off = np.where(same, 0, np.abs(x - y))
         bad = ~(off <= tolerance * scale)
     if bad.any():
-        at = tuple(int(i[0]) for i in np.nonzero(bad))
+        at = tuple(np.argwhere(bad)[0].tolist())
         raise AssertionError(
             f"{what}: {int(bad.sum())} of {x.size} differ by more than {tolerance:g} of "
             f"{scale:.3g}; the first at {at}: got {x[at]}, wanted {y[at]}"

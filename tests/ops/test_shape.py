@@ -216,11 +216,36 @@ def test_y26_broadcasting_against_no_elements_has_a_gradient():
 def test_n6_a_cast_to_the_same_dtype_is_the_same_tensor(rng):
     x = rg.tensor(rng.normal(size=3), requires_grad=True)
     y = x * x
-    assert y.astype(np.float64) is y
+    assert y.astype(np.float64)._node is y._node
     for product in (y * y.astype(np.float64), y.astype(np.float64) * y):  # in either order
         x.grad = None
         rg.sum(product).backward(retain_graph=True)
         np.testing.assert_allclose(x.grad.array, 4 * x.array**3)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: rg.reshape(x, (2, 3)),
+        lambda x: rg.broadcast_to(x, (2, 3)),
+        lambda x: rg.permute_dims(x, (0, 1)),
+        lambda x: rg.flip(x, axis=()),
+        lambda x: rg.roll(x, 0, axis=()),
+        lambda x: rg.rot90(x, 4),
+        lambda x: rg.pad(x, 0),
+        lambda x: rg.tile(x, 1),
+        lambda x: rg.einsum("ij->ij", x),
+        rg.atleast_1d,
+        rg.atleast_2d,
+    ],
+)
+def test_where_nothing_changes_the_result_is_still_another_tensor(f, rng):
+    x = rg.asarray(rng.normal(size=(2, 3)))
+    before = x.array.copy()
+    y = f(x)
+    y[0, 0] = 7
+    assert y.array[0, 0] == 7
+    np.testing.assert_array_equal(x.array, before)
 
 
 # -- what is refused -------------------------------------------------------------------------

@@ -1,0 +1,153 @@
+"""Ours and theirs on the same numbers: values, and gradients of the same cotangents.
+
+torch and jax are imported when they are first asked for, so that the tables can be read and
+the tests collected without them.
+"""
+
+import importlib
+from functools import cache
+
+import numpy as np
+
+import retrograd as rg
+from retrograd.core import dtype as dt
+from retrograd.testing.compare import assert_close
+
+
+class Lazy:
+    """A module that is imported when an attribute of it is first used."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, name):
+        return getattr(importlib.import_module(self._name), name)
+
+
+torch, F = Lazy("torch"), Lazy("torch.nn.functional")
+jax, jnp, lax, jnn = (Lazy(f"jax{name}") for name in ("", ".numpy", ".lax", ".nn"))
+jsp = Lazy("jax.scipy.special")
+
+
+def flat(out):
+    """Results as a list, however they are nested in tuples and lists."""
+    if isinstance(out, (tuple, list)):
+        return [leaf for part in out for leaf in flat(part)]
+    return [out]
+
+
+def placed(arrays, moving, xs):
+    """The arrays, with xs in place of those that move."""
+    full = list(arrays)
+    for i, x in zip(moving, xs, strict=True):
+        full[i] = x
+    return full
+
+
+def floating(arrays):
+    """Positions of the arrays that have derivatives."""
+    return [i for i, a in enumerate(arrays) if dt.is_inexact(np.asarray(a).dtype)]
+
+
+def numbers(rng, like):
+    """Random numbers in the shape and dtype of another array."""
+    found = rng.normal(size=like.shape)
+    if like.dtype.kind == "c":
+        found = found + 1j * rng.normal(size=like.shape)
+    return np.asarray(found, like.dtype)
+
+
+# -- one side each: (f, arrays, positions that move, hot outputs, cotangents) ------------------
+
+
+def by_us(f, arrays, moving, rng):
+    """All results; which are differentiated; cotangents for them; gradients of the inputs."""
+    values = [np.asarray(o) for o in flat(f(*map(rg.asarray, arrays)))]
+    hot = [i for i, v in enumerate(values) if moving and dt.is_inexact(v.dtype)]
+    gs = [numbers(rng, values[i]) for i in hot]
+    if not hot:
+        return values, hot, gs, []
+
+    def smooth(*xs):
+        out = flat(f(*placed(map(rg.asarray, arrays), moving, xs)))
+        return [out[i] for i in hot]
+
+    _, pull = rg.vjp(smooth, *(rg.asarray(arrays[i]) for i in moving))
+    return values, hot, gs, [np.asarray(g) for g in pull([rg.asarray(g) for g in gs])]
+
+
+def by_torch(f, arrays, moving, hot, gs):
+    """Values and gradients by torch, whose convention for complex gradients is ours."""
+    xs = [torch.tensor(a) for a in arrays]
+    for i in moving:
+        xs[i].requires_grad_()
+    outs = flat(f(*xs))
+    values = [o.detach().resolve_conj().resolve_neg().numpy() for o in outs]
+    if not hot:
+        return values, []
+    tracked = [(outs[i], torch.tensor(g)) for i, g in zip(hot, gs, strict=True)]
+    tracked = [(o, g) for o, g in tracked if o.requires_grad]
+    ins = [xs[i] for i in moving]
+    grads = [None] * len(ins)
+    if tracked:
+        grads = torch.autograd.grad(*zip(*tracked, strict=True), ins[0:0] or ins, allow_unused=True)
+    zero = [torch.zeros_like(x) if g is None else g for x, g in zip(ins, grads, strict=True)]
+    return values, [g.detach().resolve_conj().resolve_neg().numpy() for g in zero]
+
+
+def by_jax(f, arrays, moving, hot, gs, compiled=None):
+    """Values and gradients by jax, conjugated on the way in and out: ours is torch's way.
+
+    Integers and booleans are constants of the program. `compiled` keeps programs, for calls
+    that differ in their numbers alone.
+    """
+    if not hot:
+        return [np.asarray(o) for o in flat(f(*map(jnp.asarray, arrays)))], []
+
+    def smooth(*xs):
+        outs = flat(f(*placed(arrays, moving, xs)))
+        return [outs[i] for i in hot], outs
+
+    def both(xs, gs):
+        _, pull, outs = jax.vjp(smooth, *xs, has_aux=True)
+        return outs, [jnp.conj(g) for g in pull([jnp.conj(g) for g in gs])]
+
+    fixed = [a.tobytes() for i, a in enumerate(arrays) if i not in moving]
+    key = (*((a.shape, str(a.dtype)) for a in arrays), *fixed)
+    compiled = {} if compiled is None else compiled
+    program = compiled.setdefault(key, jax.jit(both))
+    values, grads = program([arrays[i] for i in moving], gs)
+    return [np.asarray(v) for v in values], [np.asarray(g) for g in grads]
+
+
+# -- the comparison ----------------------------------------------------------------------------
+
+
+def same_kind(mine, theirs, what):
+    """Floats and complex numbers have one width; integers may differ in theirs."""
+    for a, b in zip(mine, theirs, strict=True):
+        kinds = ["i" if v.dtype.kind == "u" else v.dtype.kind for v in (a, b)]
+        widths = [v.dtype if v.dtype.kind in "fc" else None for v in (a, b)]
+        assert (kinds[0], widths[0]) == (kinds[1], widths[1]), f"{what}: {a.dtype}, {b.dtype}"
+
+
+def agree(mine, theirs, arrays, moving, *, peer, seed=0, slopes=True, what="", compiled=None):
+    """Values, and gradients of random cotangents, are the same as the peer's to rounding."""
+    arrays = [np.asarray(a) for a in arrays]
+    values, hot, gs, grads = by_us(mine, arrays, moving if slopes else [], np.random.default_rng(seed))
+    moving = moving if hot else []
+    with np.errstate(all="ignore"):
+        if peer == "torch":
+            wanted, slopes_wanted = by_torch(theirs, arrays, moving, hot, gs)
+        else:
+            wanted, slopes_wanted = by_jax(theirs, arrays, moving, hot, gs, compiled)
+    assert len(values) == len(wanted), f"{what}: {len(values)} results, {peer} has {len(wanted)}"
+    same_kind(values, wanted, f"{what} by {peer}")
+    assert_close(values, wanted, what=f"{what} by {peer}: values")
+    assert_close(grads, slopes_wanted, what=f"{what} by {peer}: gradients")
+
+
+@cache
+def installed(name):
+    """Whether a peer is there."""
+    return importlib.util.find_spec(name) is not None
