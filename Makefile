@@ -5,7 +5,7 @@
 #   make test-all    the same at full size
 #   make test-peers  compare with PyTorch and JAX (installs both, in an environment of their own)
 #   make bench       measure against PyTorch and JAX
-#   make docs        write docs/ops.md anew from the registry of ops
+#   make docs        write the made pages anew: docs/ops.md, docs/errors.md, docs/kinks.md
 #   make lint        the linters alone; `make fix` lets ruff repair what it can
 #   make clean       remove environments and caches
 
@@ -39,6 +39,8 @@ bench: .venv-peers/.ready
 
 docs: .venv/.ready-dev
 	$(RUN) docs/make_ops.py
+	$(RUN) docs/make_errors.py
+	$(RUN) docs/make_kinks.py
 
 lint: .venv/.ready-dev
 	$(RUN) -m ruff check .

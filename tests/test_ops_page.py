@@ -1,4 +1,4 @@
-"""docs/ops.md is what the registry says."""
+"""docs/ops.md is what the registry says, and docs/errors.md what the error classes say."""
 
 import difflib
 import importlib.util
@@ -7,8 +7,8 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-def generator():
-    spec = importlib.util.spec_from_file_location("make_ops", DOCS / "make_ops.py")
+def generator(name="make_ops"):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -46,3 +46,8 @@ def test_formulas_survive_markdown():
     plain = generator().plain
     assert plain("x ** 2 and `x ** 2`") == r"x \*\* 2 and `x ** 2`"
     assert plain("-x.") == r"\-x."
+
+
+def test_the_page_of_errors_is_what_the_docstrings_say():
+    found = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert found == generator("make_errors").page(), "make docs writes it anew"

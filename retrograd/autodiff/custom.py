@@ -31,6 +31,7 @@ class Custom(Composite):
     backward_rule: Callable[..., list[Any]] | None = None
     jvp_rule: Callable[..., list[Any]] | None = None
     label: str = "function"
+    outputs = ("*results",)
     bodied = True
 
     __hash__ = object.__hash__

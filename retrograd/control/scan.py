@@ -35,14 +35,10 @@ class Scan(Op):
     carry: int
     length: int
     reverse_time: bool = False
+    outputs = ("*results",)
     saves = True
     bodied = True
     host = "runs its body step by step"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
-        """As many as the body has."""
-        return tuple(f"out{i}" for i in range(len(self.body.outputs)))
 
     def shape(self, *args: Spec) -> tuple[Spec, ...]:
         outs = self.body.output_specs

@@ -65,7 +65,7 @@ class Op(Value):
 
     name: ClassVar[str]  # snake case of the class name; errors and graphs use it
     inputs: ClassVar[tuple[str, ...]]  # the parameters of forward
-    outputs: ClassVar[tuple[str, ...]] = ("out",)
+    outputs: ClassVar[tuple[str, ...]] = ("out",)  # ("*pieces",): as many as shape says
     fixed: ClassVar[tuple[str, ...]] = ()  # inputs that are never differentiated
     variadic: ClassVar[bool] = False  # forward(self, *xs)
     uniform: ClassVar[bool] = False  # the inputs that are not fixed meet in one dtype
@@ -286,7 +286,7 @@ def prepare(cls: Any) -> Any:
     found = {name: rules.read_rule(cls, name) for name in names}
     cls.rule = {name: rule for name, rule in found.items() if rule is not None}
     cls._pulls, cls._pushes = {}, {}
-    single = not isinstance(cls.outputs, property) and len(cls.outputs) == 1
+    single = len(cls.outputs) == 1 and not cls.outputs[0].startswith("*")
     cls.hot = single and not (cls.variadic or cls.saves or issubclass(cls, Composite))
     return cls
 

@@ -120,6 +120,7 @@ class Split(Linear):
 
     sizes: tuple[int, ...]
     axis: int
+    outputs = ("*pieces",)
 
     def shape(self, x: Spec) -> tuple[Spec, ...]:
         if sum(self.sizes) != x.shape[self.axis]:
@@ -257,6 +258,7 @@ class Unstack(Linear):
     """The tensors along an axis, without it: as many results as it is long."""
 
     axis: int
+    outputs = ("*pieces",)
 
     def shape(self, x: Spec) -> tuple[Spec, ...]:
         return (x.with_shape(beside(x.shape, self.axis)),) * x.shape[self.axis]

@@ -8,24 +8,22 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+SETTINGS = (
+    "jax_enable_x64",
+    "jax_disable_most_optimizations",  # programs run once: most of their time is compiling
+)
+
 
 @pytest.fixture(autouse=True)
 def double():
-    """jax computes in float64 as long as a test of this folder runs."""
+    """jax computes in float64, as long as a test of this folder runs."""
     if importlib.util.find_spec("jax") is None:
         yield
         return
     import jax
 
-    before = {name: getattr(jax.config, name) for name in SETTINGS}
-    for name, value in SETTINGS.items():
-        jax.config.update(name, value)
+    for name in SETTINGS:
+        jax.config.update(name, True)
     yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
-SETTINGS = {
-    "jax_enable_x64": True,
-    "jax_disable_most_optimizations": True,  # programs run once: compiling is all the time
-}
+    for name in SETTINGS:
+        jax.config.update(name, False)
