@@ -18,6 +18,8 @@ from retrograd.core.tensor import Box, Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+__all__ = ["backward", "leaf_hook", "no_grad"]
+
 _leaf_hooks: ContextVar[tuple[Callable[..., Any], ...]] = ContextVar("leaf_hooks", default=())
 
 

@@ -16,6 +16,8 @@ from retrograd.core.tensor import Box, Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+__all__ = ["vmap"]
+
 
 class Batched(Box):
     """Many tensors as one: `value` of the level below has the mapped axis in front."""
@@ -135,8 +137,8 @@ def _spread(name: str, axes: Any, args: Any) -> list[Any]:
     children, chosen = _named(args), _named(axes)
     if children is None or chosen is None or children.keys() != chosen.keys():
         raise ArgumentError(
-            f"vmap: {name} {axes!r} does not fit {tree.structure(args)}; it must be an integer, "
-            f"None, or these in a tree that is the beginning of that one"
+            f"vmap: {name} {axes!r} does not fit {tree.structure(args)}; it must be an "
+            f"integer, None, or these in a tree that is the beginning of that one"
         )
     return [a for key, x in children.items() for a in _spread(name, chosen[key], x)]
 

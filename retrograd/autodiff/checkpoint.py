@@ -13,6 +13,8 @@ from retrograd.core.tensor import Box, Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__all__ = ["checkpoint"]
+
 
 @function
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:

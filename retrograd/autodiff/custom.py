@@ -11,16 +11,29 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from retrograd.autodiff.batch import vmap
+from retrograd.autodiff.forward import Forward
+from retrograd.autodiff.reverse import Tape
 from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, DerivativeError, ShapeError
-from retrograd.core.interpret import PURE, RAW, apply, current, lift, using
+from retrograd.core.interpret import (
+    PURE,
+    RAW,
+    EvalTape,
+    Interpreter,
+    apply,
+    current,
+    lift,
+    using,
+)
 from retrograd.core.op import FUNCTIONS, Composite, function, prepare
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ir.trace import trace
+from retrograd.ir.trace import Trace, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+__all__ = ["custom_jvp", "custom_vjp"]
 
 
 class Custom(Composite):
@@ -59,9 +72,14 @@ class Custom(Composite):
             return tuple(lift(o).array for o in self.f(*map(Tensor, arrays)))
 
     def save(self, *args: Any) -> tuple[list[Any], Any]:
-        """What the forward rule returns: results and residuals."""
+        """What the forward rule returns: results and residuals.
+
+        Where the results may be differentiated once more, it is by the rule as well: they
+        come from this op, not from the forward rule's ops.
+        """
         assert self.forward_rule is not None
-        return self.forward_rule(*args)
+        outs, residuals = self.forward_rule(*args)
+        return list(apply(self, *args)) if _differentiable(current.get()) else outs, residuals
 
     def reverse(self, mask: int) -> Any:  # type: ignore[override]
         """The backward rule, or None where only a jvp is given."""
@@ -93,6 +111,15 @@ class Custom(Composite):
             f, forward_rule, backward_rule, jvp_rule if self.jvp_rule else None, self.label
         )
         return apply(op, *args)
+
+
+def _differentiable(level: Interpreter | None) -> bool:
+    """Whether a derivative is taken at this level or below it, or may be later."""
+    while level is not None:
+        if isinstance(level, (Forward, Tape, Trace, EvalTape)):
+            return True
+        level = level.outer
+    return False
 
 
 prepare(Custom)

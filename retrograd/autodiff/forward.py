@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from retrograd.autodiff.reverse import Recorded, Tape, recorded, split_aux
+from retrograd.autodiff.reverse import Tape, recorded, split_aux
 from retrograd.core import dtype as dt
 from retrograd.core import tree
 from retrograd.core.errors import ShapeError
@@ -22,6 +22,8 @@ from retrograd.core.tensor import Box, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+__all__ = ["jvp", "linearize"]
 
 
 class Dual(Box):
@@ -173,7 +175,7 @@ class LinearTape(Tape):
             return out
         result = self._record(op, values, out, parents, recipe or derived_push(op, mask))
         boxed = result if isinstance(result, tuple) else (result,)
-        node = next(b._node for b in boxed if b._node is not None)
+        node: Any = next(b._node for b in boxed if b._node is not None)
         node = node.parents[0] if isinstance(node, Pick) else node
         self.nodes.append((node, mask, [v.spec for v in values]))
         return result
@@ -200,7 +202,9 @@ def linearize(f: Callable[..., Any], *primals: Any) -> Any:
         ts, given = tree.flatten(tangents)
         if given != structure:
             raise ShapeError(f"linearize: the primals have {structure}; the tangents {given}")
-        known = {n: _tangent(t, x) for n, t, x in zip(roots, ts, xs, strict=True)}
+        known: dict[Any, Any] = {
+            n: _tangent(t, x) for n, t, x in zip(roots, ts, xs, strict=True)
+        }
         _replay(tape, known)
         found = [known.get(b._node) for b in boxes]
         filled = [
@@ -231,6 +235,3 @@ def _replay(tape: Any, known: dict[Any, Any]) -> None:
         else:
             known[node] = _fitted(found, node.spec)
     move(region, None)
-
-
-__all__ = ["Dual", "Forward", "Recorded", "jvp", "linearize"]

@@ -19,6 +19,8 @@ from retrograd.core.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__all__ = ["grad", "hessian", "hvp", "jacfwd", "jacrev", "value_and_grad"]
+
 
 def _positions(who: str, argnums: Any, count: int) -> tuple[int, ...]:
     wanted = argnums if isinstance(argnums, tuple) else (argnums,)

@@ -73,7 +73,7 @@ class Pass:
         heap = [(node.order, node) for node in grads]
         heapify(heap)
         while heap:
-            node = heappop(heap)[1]
+            node: Any = heappop(heap)[1]
             while node is not None:
                 g, parents, kept = grads.pop(node), node.parents, node.kept
                 if node.extras is not None:

@@ -15,7 +15,6 @@ from retrograd.core.interpret import (
     PURE,
     EvalTape,
     Interpreter,
-    apply,
     below,
     current,
     expanded,
@@ -29,6 +28,8 @@ from retrograd.core.tensor import Box, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+__all__ = ["vjp"]
 
 
 class Recorded(Box):
@@ -232,6 +233,3 @@ def split_aux(who: str, out: Any) -> tuple[Any, Any]:
     if not isinstance(out, tuple) or len(out) != 2:
         raise DerivativeError(f"{who}: with has_aux the function must return (result, aux)")
     return out
-
-
-__all__ = ["Recorded", "Tape", "apply", "flat_vjp", "gradients", "vjp"]

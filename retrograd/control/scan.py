@@ -25,6 +25,8 @@ from retrograd.ir.trace import trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+__all__ = ["scan"]
+
 
 @op
 class Scan(Op):

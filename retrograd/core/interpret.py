@@ -280,7 +280,7 @@ def weak(op: Op, args: Sequence[Any]) -> Sequence[Any] | None:
 
 
 def _has_rule(op: Op, args: Sequence[Any]) -> bool:
-    """Whether an op says itself how it is differentiated, and is not just what it expands to."""
+    """Whether an op has a derivative of its own, and not only what it expands to."""
     _, mask = track(op, args)
     return op.reverse(mask) is not None or op.ahead(mask) is not None
 

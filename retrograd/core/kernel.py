@@ -149,5 +149,5 @@ class Kernel(Protocol):
         ...
 
     def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
-        """uint32 words: element i is core.rng's of (key, i), for each key of a batch (.., 2)."""
+        """uint32 words: element i is core.rng's of (key, i), for each key of a batch."""
         ...

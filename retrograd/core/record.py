@@ -26,6 +26,7 @@ def record(
     dtype = out.dtype
     if dtype is not _F32 and dtype is not _F64 and not dt.is_inexact(dtype):
         return None
+    parents: Any
     if len(args) == 2 and not op.fixed:  # the hot path: two operands are spelled out
         a, b = parents = args[0]._node, args[1]._node
         mask = 2 if a is None else 1 if b is None else 3

@@ -175,7 +175,8 @@ def cannot_hold(tensor: Tensor, value: Box) -> TraceError:
     """A value of a transform written into a tensor that the transform does not carry."""
     kind = type(value.owner).__name__.lower()
     return TraceError(
-        f"setitem: a tensor {tensor.spec} that is a constant to {kind} cannot hold a value of it",
+        f"setitem: a tensor {tensor.spec} that is a constant to {kind} cannot hold a value "
+        f"of it",
         hint="y = x.at[index].set(value) makes a new tensor, which can",
     )
 
@@ -212,12 +213,12 @@ class Box(Tensor):
         return self.spec.dtype
 
     @property
-    def requires_grad(self) -> bool:
+    def requires_grad(self) -> bool:  # type: ignore[override]
         """Never: gradients of transforms do not use the tape face."""
         return False
 
     @property
-    def grad(self) -> None:
+    def grad(self) -> None:  # type: ignore[override]
         """Never there: gradients of transforms are returned, not stored."""
         return
 

@@ -140,7 +140,7 @@ def _unflatten(structure: Structure, leaves: Any) -> Any:
 def _undataclass(kind: type, static: Any, children: list[Any]) -> Any:
     # not kind(...): __init__ may take other arguments or check values that are traced now
     moving, fixed = static
-    tree = object.__new__(kind)
+    tree: Any = object.__new__(kind)
     for name, value in (*zip(moving, children, strict=True), *fixed):
         object.__setattr__(tree, name, value)
     return tree

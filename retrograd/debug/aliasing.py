@@ -58,7 +58,7 @@ class Witness(Watcher):
                     f"{array.shape} was changed after it was recorded; its gradient would be "
                     f"wrong",
                     at=node.where,
-                    hint="rg.asarray(x), which copies; copy=False is for memory nobody writes to",
+                    hint="rg.asarray(x) to copy; copy=False is for memory nobody writes to",
                 )
 
 

@@ -6,7 +6,6 @@ import html
 import os
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,25 +14,7 @@ from retrograd.core.errors import ArgumentError
 from retrograd.core.record import Deferred
 from retrograd.core.tape import Node, Pick
 from retrograd.core.tensor import Tensor
-from retrograd.debug.picture import page
-
-
-@dataclass
-class Item:
-    """One node of the tape, as the picture shows it."""
-
-    number: int
-    name: str
-    spec: str
-    where: str
-    kept: list[tuple[str, int]]  # what is kept, and its bytes if nobody before keeps it
-    inputs: list[int] = field(default_factory=list)
-    depth: int = 0
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that stay because of this node."""
-        return sum(n for _, n in self.kept)
+from retrograd.debug.picture import Item, page
 
 
 class TapeGraph:
@@ -61,7 +42,7 @@ class TapeGraph:
         target = Path(path)
         if target.suffix not in (".html", ".htm"):
             raise ArgumentError(f"graph.save: {target.name} must end in .html")
-        text = page(self)
+        text = page(self.items, self.by_line())
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -89,7 +70,7 @@ def graph(tensor: Tensor) -> TapeGraph:
     nodes.sort(key=lambda n: -n.order)
     numbers = {n: i for i, n in enumerate(nodes)}
     seen: set[int] = set()
-    items = []
+    items: list[Item] = []
     for node in nodes:
         inputs = [numbers[_real(p)] for p in node.parents if p is not None]
         depth = 1 + max((items[i].depth for i in inputs), default=-1)

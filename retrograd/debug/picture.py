@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from retrograd.debug.graph import Item, TapeGraph
+from dataclasses import dataclass, field
 
 DRAWN = 300  # more boxes than this nobody looks at; the table says it all
 WIDTH, HEIGHT, GAP_X, GAP_Y = 170, 44, 24, 34
@@ -20,6 +17,24 @@ svg text{font:12px system-ui,sans-serif}svg .s{fill:#555;font-size:10.5px}
 """
 
 
+@dataclass
+class Item:
+    """One node of the tape, as the picture shows it."""
+
+    number: int
+    name: str
+    spec: str
+    where: str
+    kept: list[tuple[str, int]]  # what is kept, and its bytes if nobody before keeps it
+    inputs: list[int] = field(default_factory=list)
+    depth: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that stay because of this node."""
+        return sum(n for _, n in self.kept)
+
+
 def size(n: float) -> str:
     """Bytes as people read them."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -29,22 +44,22 @@ def size(n: float) -> str:
     return ""
 
 
-def page(tape: TapeGraph) -> str:
+def page(items: list[Item], lines: list[tuple[str, int, int]]) -> str:
     """The whole page, self-contained."""
-    title = f"tape: {len(tape.items)} nodes keep {size(tape.nbytes)}"
+    title = f"tape: {len(items)} nodes keep {size(sum(i.bytes for i in items))}"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{STYLE}</style><h1>{title}</h1>{_table(tape)}{_drawing(tape)}</html>"
+        f"<style>{STYLE}</style><h1>{title}</h1>{_table(lines)}{_drawing(items)}</html>"
     )
 
 
-def _table(tape: TapeGraph) -> str:
-    most = max(1, *(b for _, b, _ in tape.by_line()))
+def _table(lines: list[tuple[str, int, int]]) -> str:
+    most = max(1, *(b for _, b, _ in lines))
     rows = "".join(
         f'<tr><td><code>{html.escape(line)}</code></td><td class="n">{count}</td>'
         f'<td class="n">{size(b)}</td><td><span class="bar" '
         f'style="width:{200 * b / most:.0f}px"></span></td></tr>'
-        for line, b, count in tape.by_line()[:40]
+        for line, b, count in lines[:40]
     )
     return (
         "<h2>Bytes kept, by line</h2><table><tr><th>line</th><th>nodes</th><th>bytes</th>"
@@ -52,9 +67,9 @@ def _table(tape: TapeGraph) -> str:
     )
 
 
-def _drawing(tape: TapeGraph) -> str:
-    items = tape.items[-DRAWN:]
-    note = "" if len(items) == len(tape.items) else f" (the last {DRAWN} nodes)"
+def _drawing(everything: list[Item]) -> str:
+    items = everything[-DRAWN:]
+    note = "" if len(items) == len(everything) else f" (the last {DRAWN} nodes)"
     places = _places(items)
     wide = max(x for x, _ in places.values()) + WIDTH + GAP_X
     high = max(y for _, y in places.values()) + HEIGHT + GAP_Y

@@ -10,6 +10,17 @@ from retrograd.core.interpret import apply
 from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
 
+__all__ = [
+    "add",
+    "divide",
+    "multiply",
+    "negative",
+    "positive",
+    "reciprocal",
+    "subtract",
+    "true_divide",
+]
+
 
 def pair(rng: Any) -> tuple[Any, Any]:
     """Two operands that broadcast, away from zero, for samples."""

@@ -12,6 +12,8 @@ from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 
+__all__ = ["astype"]
+
 
 @op
 class Astype(Linear):

@@ -14,6 +14,22 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, magnitude
 
+__all__ = [
+    "allclose",
+    "array_equal",
+    "equal",
+    "greater",
+    "greater_equal",
+    "isclose",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "not_equal",
+    "signbit",
+]
+
 
 class Predicate(Elementwise):
     """Ops whose result is bool."""

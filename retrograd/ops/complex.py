@@ -18,6 +18,8 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, cast
 
+__all__ = ["angle", "conj", "conjugate", "imag", "make_complex", "real"]
+
 
 class Part(Elementwise, Linear):
     """Something of a complex number that is linear in it, over the real numbers."""

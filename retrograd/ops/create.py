@@ -18,6 +18,22 @@ from retrograd.core.tensor import Box, Tensor
 from retrograd.ops import cast, join
 from retrograd.ops import shape as moves
 
+__all__ = [
+    "arange",
+    "asarray",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "tensor",
+    "zeros",
+    "zeros_like",
+]
+
 _PLAIN = (list, tuple, *dt._PYTHON)
 
 

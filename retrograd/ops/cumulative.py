@@ -30,6 +30,16 @@ from retrograd.ops import (
     turn,
 )
 
+__all__ = [
+    "cumprod",
+    "cumsum",
+    "cumulative_max",
+    "cumulative_min",
+    "cumulative_prod",
+    "cumulative_sum",
+    "diff",
+]
+
 
 def lane(who: str, axis: Any, ndim: int) -> int:
     """The axis to run along; it need not be said where there is only one."""

@@ -13,6 +13,8 @@ from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import create, reduce, select, shape
 
+__all__ = ["diag", "diagonal", "trace", "tril", "triu"]
+
 
 def place(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
     """The first row and column of a diagonal, and its length."""

@@ -17,6 +17,8 @@ from retrograd.ops import arithmetic, cast, diagonal, linalg, reduce, shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+__all__ = ["einsum"]
+
 Shape = tuple[int, ...]
 Labels = tuple[str, ...]  # a letter for each axis; "...0" is the last axis of an ellipsis
 Operand = tuple[int, Labels]  # a place in the program, and the labels of its axes

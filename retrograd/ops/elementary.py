@@ -20,6 +20,20 @@ from retrograd.ops import select
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+__all__ = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logaddexp",
+    "sigmoid",
+    "softplus",
+    "tanh",
+]
+
 LN2, LN10 = math.log(2), math.log(10)
 
 

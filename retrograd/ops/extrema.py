@@ -17,6 +17,8 @@ from retrograd.core.spec import Spec, axes_tuple, axis_index, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import reduce, select, shape
 
+__all__ = ["argmax", "argmin", "max", "min"]
+
 
 def not_empty(who: str, x: Spec, axis: tuple[int, ...], out: Spec) -> Spec:
     """`out`, unless it has elements that no element of x would give."""

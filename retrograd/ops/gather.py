@@ -13,6 +13,8 @@ from retrograd.core.spec import Spec, axis_index, broadcast_shapes
 from retrograd.core.tensor import Tensor
 from retrograd.ops import index, rounding, rows, select, shape, slices
 
+__all__ = ["embedding", "gather", "take", "take_along_axis"]
+
 
 def in_bounds(
     who: str, indices: np.ndarray, length: int, *, axis: int | None = None

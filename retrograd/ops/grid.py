@@ -14,6 +14,8 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, create, gather, select, shape
 
+__all__ = ["meshgrid", "one_hot"]
+
 
 @function
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:

@@ -16,6 +16,8 @@ from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
 from retrograd.ops import elementary, magnitude, power
 
+__all__ = ["acosh", "arccosh", "arcsinh", "arctanh", "asinh", "atanh", "cosh", "sinh"]
+
 
 @op
 class Sinh(Elementwise):

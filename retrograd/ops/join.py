@@ -15,6 +15,17 @@ from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import shape
 
+__all__ = [
+    "array_split",
+    "concat",
+    "concatenate",
+    "hstack",
+    "split",
+    "stack",
+    "unstack",
+    "vstack",
+]
+
 
 def beside(shape_: tuple[int, ...], axis: int) -> tuple[int, ...]:
     """A shape without one of its axes."""

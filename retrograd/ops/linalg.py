@@ -16,6 +16,18 @@ from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, reduce, shape
 from retrograd.ops import complex as complex_
 
+__all__ = [
+    "dot",
+    "inner",
+    "kron",
+    "linear",
+    "matmul",
+    "matrix_transpose",
+    "outer",
+    "tensordot",
+    "vecdot",
+]
+
 
 @op
 class Matmul(Multilinear):

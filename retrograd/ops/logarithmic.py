@@ -12,6 +12,8 @@ from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
 from retrograd.ops import elementary, select
 
+__all__ = ["entr", "expit", "log_sigmoid", "logit", "logsigmoid", "xlog1py", "xlogy"]
+
 
 @op
 class Xlogy(Elementwise):

@@ -13,6 +13,20 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops.compare import Predicate
 
+__all__ = [
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+]
+
 TRUTH = np.array([[True, True], [False, False]])
 BITS = np.array([[12, -5], [0, 7]])
 

@@ -18,6 +18,8 @@ from retrograd.core.spec import Spec, axes_tuple
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, compare, cumulative, elementary, recur, reduce, select, shape
 
+__all__ = ["cumulative_logsumexp", "logsumexp"]
+
 
 @op
 class Weights(Op):

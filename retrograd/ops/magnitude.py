@@ -15,6 +15,8 @@ from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, select
 from retrograd.ops import complex as complex_
 
+__all__ = ["abs", "absolute", "hypot", "sign"]
+
 
 @op
 class Abs(Elementwise):

@@ -20,6 +20,8 @@ from retrograd.core.spec import Spec, broadcast_shapes, shape_tuple
 from retrograd.core.tensor import Tensor
 from retrograd.ops import gather, getitem, join, rows, scatter, select, shape
 
+__all__ = ["argwhere", "masked_fill", "masked_select", "nonzero"]
+
 
 @op
 class Nonzero(Op):

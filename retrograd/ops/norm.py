@@ -14,6 +14,8 @@ from retrograd.core.spec import axes_tuple
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, extrema, magnitude, power, reduce, select
 
+__all__ = ["norm", "vector_norm"]
+
 
 @function
 def norm(x: Any, /, *, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Tensor:

@@ -14,6 +14,8 @@ from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import create, join, select, shape, slices, turn
 
+__all__ = ["pad"]
+
 Widths = tuple[tuple[int, int], ...]
 
 

@@ -15,6 +15,8 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, compare, elementary, select
 
+__all__ = ["cbrt", "pow", "power", "rsqrt", "sqrt", "square"]
+
 WHOLE = 1 << 24  # whole exponents below it are exact in float32
 
 

@@ -12,6 +12,8 @@ from retrograd.core.spec import Spec, axes_tuple
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, cumulative, reduce, shape
 
+__all__ = ["prod"]
+
 
 def others(x: Any, axis: tuple[int, ...]) -> Any:
     """For each element the product of all others along `axis`: no division, so zeros are fine.

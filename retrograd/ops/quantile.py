@@ -14,6 +14,8 @@ from retrograd.core.spec import axes_tuple
 from retrograd.core.tensor import Box, Tensor
 from retrograd.ops import cast, compare, gather, pad, reduce, rounding, select, shape, sort
 
+__all__ = ["median", "quantile"]
+
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 

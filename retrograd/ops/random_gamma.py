@@ -70,14 +70,15 @@ GAMMA_SLOPE = GammaSlope()
 
 def _series(a: np.ndarray, y: np.ndarray, i: int, j: int) -> np.ndarray:
     """For y <= 0: the sum of e**(k y) / (a ... (a + k)) * (digamma(a + k + 1) - y)."""
-    x, power, total, scale = np.exp(y), 1.0, 0.0, 1.0
+    x, total = np.exp(y), np.zeros_like(y)
+    power, scale = np.ones_like(y), np.ones_like(y)
     psi = [special.polygamma(m, a + 1) for m in range(i + 1)]
-    sums = [0.0] * i  # of (a + l)**-m, l <= k: derivatives of log(a ... (a + k)), unscaled
+    sums = [np.zeros_like(y)] * i  # over l <= k, of (a + l)**-1, (a + l)**-2, ...
     for k in range(23):  # 1 / 22! is below the last bit
         at = a + k
         scale = scale / at
         sums = [s + at ** -(m + 1) for m, s in enumerate(sums)]
-        heads = [scale]  # the a-derivatives of 1 / (a ... (a + k)), by those of its logarithm
+        heads = [scale]  # the a-derivatives of 1 / (a ... (a + k)), by its logarithm's
         for n in range(i):
             logs = [(-1) ** (m + 1) * factorial(m) * sums[m] for m in range(n + 1)]
             heads.append(sum(comb(n, m) * logs[m] * heads[n - m] for m in range(n + 1)))
@@ -127,7 +128,7 @@ class RandomGamma(keys.Keyed):
     takes = "floating"
 
     def shape(self, key: Spec, a: Spec) -> Spec:
-        return keys.beside(self.name, key, a)
+        return keys.beside("random.gamma", key, a)
 
     def forward(self, key, a):
         def draw(key, a):
@@ -195,6 +196,8 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, *, dtype: Any = None) -> T
     """Numbers of the beta distribution, a > 0 and b > 0, differentiable in both."""
     who = "random.beta"
     to, dtype = laws.plan(who, shape, dtype, a=a, b=b)
+    for name, value in (("a", a), ("b", b)):
+        laws.refuse(who, name, value, "above 0", lambda x: ~(x > 0))
     key = keys.key_of(who, key)
     one, other = (
         apply(LOG_DRAW, keys.fold_in(key, i), laws.repeat(v, to, dtype))
@@ -216,5 +219,6 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, *, dtype: Any = None) -> 
     if shape is not None:
         shape = (*shape_tuple(who, shape), alpha.shape[-1])
     to, dtype = laws.plan(who, shape, dtype, alpha=alpha)
+    laws.refuse(who, "alpha", alpha, "above 0", lambda x: ~(x > 0))
     logs = apply(LOG_DRAW, keys.key_of(who, key), laws.repeat(alpha, to, dtype))
     return elementary.exp(logs - logsumexp.logsumexp(logs, axis=-1, keepdims=True))

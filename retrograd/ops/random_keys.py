@@ -8,7 +8,7 @@ for each by itself: mapped over keys, it is the loop over them bit for bit.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ HOST = "drawn by NumPy until the compiler has its own"
 class Keyed(Op):
     """Ops that draw by a key, their first operand, which is never differentiated."""
 
-    fixed = ("key",)
+    fixed: ClassVar[tuple[str, ...]] = ("key",)
     host = HOST
 
     def batch(self, size, args, mapped):

@@ -12,6 +12,8 @@ from retrograd.core.spec import Spec, same
 from retrograd.core.tensor import Tensor
 from retrograd.ops import shape
 
+__all__ = ["recurrence"]
+
 
 @op
 class Shift(Linear):
@@ -98,7 +100,12 @@ class Recurrence(Op):
 
     @staticmethod
     def refuses(rng):
-        yield Recurrence(), rng.normal(size=3), rng.normal(size=4), "operands must have one shape"
+        yield (
+            Recurrence(),
+            rng.normal(size=3),
+            rng.normal(size=4),
+            "operands must have one shape",
+        )
 
     @property
     def step(self) -> int:

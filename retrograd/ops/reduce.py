@@ -14,6 +14,8 @@ from retrograd.core.spec import Spec, axes_tuple
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, power, select, shape
 
+__all__ = ["all", "any", "count_nonzero", "mean", "std", "sum", "var"]
+
 
 def reduced(
     shape_: tuple[int, ...], axis: tuple[int, ...], *, keepdims: bool

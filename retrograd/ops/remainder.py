@@ -13,6 +13,8 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import rounding
 
+__all__ = ["floor_divide", "fmod", "mod", "remainder"]
+
 
 class Quotient(Elementwise):
     """Ops that round a quotient: of integers and floats, not of complex numbers."""

@@ -14,6 +14,8 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, magnitude
 
+__all__ = ["ceil", "copysign", "floor", "nextafter", "round", "stop_gradient", "trunc"]
+
 
 class Rounding(Elementwise):
     """To a whole number: a staircase, so the slope is 0 everywhere."""

@@ -20,6 +20,8 @@ from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, gather, index, rows, select, shape, slices
 
+__all__ = ["put_along_axis", "scatter", "scatter_add"]
+
 
 def winners(targets: np.ndarray, length: int) -> np.ndarray:
     """Which of the writes to `length` rows stand in the end: the last to each row."""

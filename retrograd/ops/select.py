@@ -18,6 +18,8 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, compare
 
+__all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "where"]
+
 
 @op
 class Where(Elementwise, Linear):

@@ -15,6 +15,22 @@ from retrograd.core.spec import Spec, axes_tuple, axis_index, broadcast_shapes, 
 from retrograd.core.tensor import Tensor
 from retrograd.ops import reduce
 
+__all__ = [
+    "atleast_1d",
+    "atleast_2d",
+    "broadcast_arrays",
+    "broadcast_to",
+    "expand_dims",
+    "flatten",
+    "moveaxis",
+    "permute_dims",
+    "ravel",
+    "reshape",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+]
+
 
 @op
 class Reshape(Linear):

@@ -14,6 +14,8 @@ from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import gather
 
+__all__ = ["argsort", "searchsorted", "sort", "topk"]
+
 LIBRARY = "sorting is a library call"
 
 

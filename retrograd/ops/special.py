@@ -18,6 +18,19 @@ from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
 from retrograd.ops import elementary
 
+__all__ = [
+    "digamma",
+    "erf",
+    "erfc",
+    "erfinv",
+    "gammaln",
+    "lgamma",
+    "log_ndtr",
+    "ndtr",
+    "ndtri",
+    "polygamma",
+]
+
 NO_KERNEL = "its fits and series are NumPy code in core.special, in float64"
 ROOT_HALF, ROOT_2PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
 

@@ -16,6 +16,23 @@ from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
 from retrograd.ops import elementary, magnitude, power, select
 
+__all__ = [
+    "acos",
+    "arccos",
+    "arcsin",
+    "arctan",
+    "arctan2",
+    "asin",
+    "atan",
+    "atan2",
+    "cos",
+    "deg2rad",
+    "rad2deg",
+    "sin",
+    "sinc",
+    "tan",
+]
+
 
 @op
 class Sin(Elementwise):

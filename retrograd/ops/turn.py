@@ -14,6 +14,8 @@ from retrograd.core.spec import Spec, axes_tuple, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import gather, shape
 
+__all__ = ["flip", "repeat", "roll", "rot90", "tile"]
+
 
 @op
 class Flip(Linear):

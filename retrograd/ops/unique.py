@@ -19,6 +19,16 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, create, extrema, gather, pad, select, shape, sort
 
+__all__ = [
+    "bincount",
+    "histogram",
+    "unique",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+]
+
 
 class UniqueAll(NamedTuple):
     """What `unique_all` returns."""

@@ -14,6 +14,8 @@ from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import create, gather, pad, shape
 
+__all__ = ["fold", "sliding_window_view", "unfold"]
+
 
 @op
 class Unfold(Linear):

@@ -205,7 +205,7 @@ def check_batch(op: Op, arrays: Sequence[Any], rng: Any) -> None:
         return
     arrays = [np.asarray(a) for a in arrays]
     stacked = [np.stack([a, _varied(rng, a)]) for a in arrays]
-    choices = [tuple(0 for _ in arrays)]
+    choices: list[Any] = [tuple(0 for _ in arrays)]
     if len(arrays) > 1:
         choices += [
             tuple(None if i == j else 0 for j in range(len(arrays))) for i in range(len(arrays))

@@ -80,7 +80,7 @@ class Program:
                 at += 1
                 continue
             inner = blocks[blocks.index(block) + 1 :]
-            run = checkpoint(lambda vs, b=block, inner=inner: self._run(vs, *b, inner))
+            run = checkpoint(lambda vs, b=block, i=inner: self._run(vs, b[0], b[1], i))
             values, at = run(values), block[1]
         return values
 

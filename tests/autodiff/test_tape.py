@@ -394,7 +394,7 @@ def test_a_rule_may_be_told_which_cotangent_never_came(used):
     outs = apply(Asked(), x)
     picked = [o for o, u in zip(outs, used, strict=True) if u]
     sum(map(rg.sum, picked)).backward()
-    assert ARRIVED == [used]
+    assert [used] == ARRIVED
     assert_close(x.grad, np.full(2, 2.0 * used[0] + 3.0 * used[1]))
 
 

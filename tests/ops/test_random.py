@@ -290,8 +290,8 @@ def test_two_derivatives_of_gamma_are_those_of_the_quantile(a):
     np.testing.assert_allclose(rg.jacrev(rg.jacrev(f))(a), two, rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.parametrize(("i", "j"), [(0, 0), (1, 0), (0, 1), (2, 1)])
-@pytest.mark.parametrize(("a", "y"), [(1e-3, -700.0), (0.3, -2.0), (0.3, 1.0), (40.0, 3.7)])
+@pytest.mark.parametrize(("i", "j"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize(("a", "y"), [(0.01, -90.0), (0.3, -2.0), (0.3, 1.0), (40.0, 3.7)])
 def test_gamma_slopes_in_fifty_digits(a, y, i, j):
     mp = pytest.importorskip("mpmath").mp
 
@@ -512,7 +512,12 @@ REFUSALS = [
     (lambda: random.gumbel(KEY, scale=-3), ArgumentError, "scale must be 0 or more"),
     (lambda: random.gamma(KEY, 0.0), ArgumentError, "random.gamma: a must be finite and > 0"),
     (lambda: random.gamma(KEY, 1.0, scale=-1.0), ArgumentError, "scale must be 0 or more"),
-    (lambda: random.beta(KEY, 1.0, -1.0), ArgumentError, "a must be finite and > 0, got -1.0"),
+    (
+        lambda: random.beta(KEY, 1.0, -1.0),
+        ArgumentError,
+        "random.beta: b must be above 0; got -1.0",
+    ),
+    (lambda: random.dirichlet(KEY, [1.0, 0.0]), ArgumentError, "alpha must be above 0; got 0"),
     (lambda: random.dirichlet(KEY, 1.0), ShapeError, "alpha needs a last axis"),
     (lambda: random.truncated_normal(KEY, lower=1, upper=1), ArgumentError, "above lower"),
     (lambda: random.bernoulli(KEY, 1.5), ArgumentError, "p must be in [0, 1], got 1.5"),

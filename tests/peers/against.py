@@ -85,14 +85,15 @@ def by_torch(f, arrays, moving, hot, gs):
     values = [o.detach().resolve_conj().resolve_neg().numpy() for o in outs]
     if not hot:
         return values, []
-    tracked = [(outs[i], torch.tensor(g)) for i, g in zip(hot, gs, strict=True)]
-    tracked = [(o, g) for o, g in tracked if o.requires_grad]
+    seeds = [torch.tensor(g) for g in gs]
+    tracked = [(outs[i], g) for i, g in zip(hot, seeds, strict=True) if outs[i].requires_grad]
     ins = [xs[i] for i in moving]
     grads = [None] * len(ins)
     if tracked:
-        grads = torch.autograd.grad(*zip(*tracked, strict=True), ins[0:0] or ins, allow_unused=True)
-    zero = [torch.zeros_like(x) if g is None else g for x, g in zip(ins, grads, strict=True)]
-    return values, [g.detach().resolve_conj().resolve_neg().numpy() for g in zero]
+        ends, seeds = zip(*tracked, strict=True)
+        grads = torch.autograd.grad(ends, ins, seeds, allow_unused=True)
+    grads = [torch.zeros_like(x) if g is None else g for x, g in zip(ins, grads, strict=True)]
+    return values, [g.detach().resolve_conj().resolve_neg().numpy() for g in grads]
 
 
 def by_jax(f, arrays, moving, hot, gs, compiled=None):

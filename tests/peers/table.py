@@ -21,8 +21,8 @@ class Row:
 
     torch: object = None
     jax: object = None
-    values_only: str = ""  # why gradients are not compared
-    away: object = None  # (op, *arrays) -> whether a sample is one to compare
+    values_only: object = None  # peer -> why its gradients are not compared
+    where: object = None  # (peer, op, *arrays) -> whether the peer can say this sample
     more: object = None  # rng -> further samples
 
 
@@ -80,7 +80,7 @@ def lanes(x, axis):
     """x with the axes of a reduction as one, the last: torch takes dim=() for all axes."""
     beside = [i for i in range(x.ndim) if i not in axis]
     sizes = [x.shape[i] for i in beside]
-    return x.permute(*beside, *axis).reshape(*sizes, prod(x.shape[i] for i in axis))
+    return x.permute([*beside, *axis]).reshape(*sizes, prod(x.shape[i] for i in axis))
 
 
 def reduced(f):
@@ -407,7 +407,10 @@ PEERS = {
     "Where": by("where"),
     "Maximum": by("maximum"),
     "Minimum": by("minimum"),
-    "Clip": by("clip"),
+    "Clip": Row(  # torch's backward wants bounds no larger than x
+        torch=lambda op, *xs: torch.clip(*torch.broadcast_tensors(*xs)),
+        jax=lambda op, *xs: jnp.clip(*xs),
+    ),
     "Abs": by("abs"),
     "Modulus": by("abs"),
     "Sign": by("sign"),
@@ -417,7 +420,7 @@ PEERS = {
     "Nextafter": Row(
         torch=lambda op, a, b: torch.nextafter(a, b),
         jax=lambda op, a, b: jnp.nextafter(a, b),
-        values_only="neither peer differentiates nextafter",
+        values_only=dict.fromkeys(("torch", "jax"), "it has no derivative there"),
     ),
     "Floor": by("floor"),
     "Ceil": by("ceil"),
@@ -477,8 +480,9 @@ PEERS = {
     **{name: by(name.lower()) for name in ("Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh")},
     "Atan2": by("atan2", jax="arctan2"),
     "Sinc": Row(
-        torch=lambda op, x: torch.sinc(x) if not op.order else None,
+        torch=lambda op, x: torch.sinc(x),
         jax=sinc,
+        where=lambda peer, op, x: peer == "jax" or not op.order,
     ),
     # special functions
     "Erf": by("erf", module=jsp),
@@ -510,6 +514,7 @@ PEERS = {
         torch=reduced(lambda op, x: x.var(-1, correction=op.correction)),
         jax=lambda op, x: jnp.var(x, axis=op.axis, ddof=op.correction, keepdims=op.keepdims),
         more=reductions("Variance", low=1),
+        where=lambda peer, op, x: peer == "jax" or x.size,  # torch warns of no numbers
     ),
     "Max": Row(
         torch=reduced(lambda op, x: x.amax(-1)),
@@ -590,12 +595,12 @@ PEERS = {
     "Recurrence": Row(torch=recurred, jax=recurred_jax),
     "Scan": Row(torch=scanned_torch, jax=scanned_jax),
     "Sort": Row(
-        torch=lambda op, x: torch.sort(x, op.axis, op.descending, stable=op.stable)[0],
+        torch=lambda op, x: torch.sort(x, dim=op.axis, descending=op.descending, stable=op.stable)[0],
         jax=lambda op, x: jnp.sort(x, op.axis, descending=op.descending, stable=op.stable),
         more=along("Sort", different, descending=True),
     ),
     "Argsort": Row(
-        torch=lambda op, x: torch.argsort(x, op.axis, op.descending, stable=True),
+        torch=lambda op, x: torch.argsort(x, dim=op.axis, descending=op.descending, stable=True),
         jax=lambda op, x: jnp.argsort(x, op.axis, descending=op.descending, stable=True),
         more=along("Argsort"),
     ),
@@ -749,9 +754,8 @@ PEERS = {
         jax=lambda op, u, low, high: low + (high - low) * u,
     ),
     "GammaSlope": Row(
-        jax=lambda op, a, y: lax.random_gamma_grad(*jnp.broadcast_arrays(a, jnp.exp(y))) / jnp.exp(y)
-        if not op.in_a and not op.in_y
-        else None,
-        values_only="jax does not differentiate random_gamma_grad",
+        jax=lambda op, a, y: lax.random_gamma_grad(*jnp.broadcast_arrays(a, jnp.exp(y))) / jnp.exp(y),
+        values_only={"jax": "it does not differentiate random_gamma_grad"},
+        where=lambda peer, op, a, y: not op.in_a and not op.in_y,
     ),
 }
