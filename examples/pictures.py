@@ -2,13 +2,14 @@
 
 import io
 import os
+from pathlib import Path
 
 import numpy as np
 
 SHOWN = 32
 
 
-def save_picture(folder, curve, pictures, found, digits):
+def save_picture(folder, curve, pictures, found, digits) -> Path:
     """Write digits.png, or digits.html where matplotlib is not installed; its path."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
@@ -30,7 +31,7 @@ def save_picture(folder, curve, pictures, found, digits):
     return write(folder / "digits.png", file.getvalue())
 
 
-def write(path, data):
+def write(path, data) -> Path:
     """The whole file, or nothing."""
     part = path.with_suffix(f"{path.suffix}.part")
     part.write_bytes(data)
@@ -38,7 +39,7 @@ def write(path, data):
     return path
 
 
-def as_page(curve, pictures, found, digits):
+def as_page(curve, pictures, found, digits) -> str:
     """The same as a self-contained page, with drawings inside."""
     height = np.log(np.maximum(curve, 1e-4))
     x = np.linspace(0, 400, len(curve))

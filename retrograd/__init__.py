@@ -7,6 +7,7 @@ lists its own names, so that a new op is public without a change here. `rg.rando
 
 from importlib import import_module as _import_module
 
+from retrograd.autodiff import derived as _derived  # a vjp from a jvp, and the reverse
 from retrograd.autodiff.backward import *
 from retrograd.autodiff.batch import *
 from retrograd.autodiff.checkpoint import *
@@ -15,7 +16,7 @@ from retrograd.autodiff.forward import *
 from retrograd.autodiff.grad import *
 from retrograd.autodiff.reverse import *
 from retrograd.control.scan import *
-from retrograd.core import protocols as _protocols
+from retrograd.core import protocols as _protocols  # what NumPy sees of a tensor
 from retrograd.core import tree
 from retrograd.core.dtype import (
     bfloat16,
@@ -65,6 +66,8 @@ from retrograd.core.op import Composite, Elementwise, Linear, Multilinear, Op, o
 from retrograd.core.protocols import from_dlpack
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
+from retrograd.ops import at as _at  # Tensor.at
+from retrograd.ops import getitem as _getitem  # Tensor[...]
 from retrograd.ops.arithmetic import *
 from retrograd.ops.cast import *
 from retrograd.ops.compare import *

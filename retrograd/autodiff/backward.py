@@ -39,19 +39,7 @@ def backward(
     unless `retain_graph`; with `create_graph` the gradients can be differentiated again.
     """
     level = current.get()
-    if isinstance(tensor, Box) or not (level in (EVAL, PURE) or isinstance(level, Watcher)):
-        raise TraceError(
-            "backward: the tape face does not work inside grad, jvp, vmap and jit",
-            hint="rg.grad(f)(x) inside transforms",
-        )
-    node = tensor._node
-    if node is None:
-        raise DerivativeError(
-            "backward: this tensor does not depend on any tensor that requires a gradient",
-            hint="x = rg.tensor(values, requires_grad=True) before computing with it",
-        )
-    if node.consumed:
-        raise consumed(node)
+    node = _root(tensor, level)
     seed = _seed(tensor, gradient)
     raw = not create_graph and isinstance(level, Eval)
     finish = _Finish(accumulate=accumulate, early=_leaf_hooks.get())
@@ -70,6 +58,24 @@ def backward(
     if not finish.early:
         for leaf, g in found.items():
             finish.done(leaf, g)
+
+
+def _root(tensor: Tensor, level: Interpreter) -> Node:
+    """The node to start from, or an error that says why there is none."""
+    if isinstance(tensor, Box) or not (level in (EVAL, PURE) or isinstance(level, Watcher)):
+        raise TraceError(
+            "backward: the tape face does not work inside grad, jvp, vmap and jit",
+            hint="rg.grad(f)(x) inside transforms",
+        )
+    node = tensor._node
+    if node is None:
+        raise DerivativeError(
+            "backward: this tensor does not depend on any tensor that requires a gradient",
+            hint="x = rg.tensor(values, requires_grad=True) before computing with it",
+        )
+    if node.consumed:
+        raise consumed(node)
+    return node
 
 
 def _recording(level: Interpreter) -> Interpreter:

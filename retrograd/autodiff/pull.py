@@ -208,7 +208,7 @@ class Pass:
     def _hooked(self, node: Node, g: Any) -> Any:
         extras = node.extras
         assert extras is not None
-        for hook in tuple(extras.hooks):
+        for hook in tuple(extras.hooks.values()):
             found = outside(_ask, hook, g, node)
             if found is not None:
                 g = found.array if self.raw else found

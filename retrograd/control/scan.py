@@ -47,11 +47,11 @@ class Scan(Op):
         ys = [s.with_shape((self.length, *s.shape)) for s in outs[self.carry :]]
         return (*outs[: self.carry], *ys)
 
-    def forward(self, *args):
+    def forward(self, *args: Any) -> tuple[Any, ...]:
         with using(RAW):
             return tuple(self._loop(args, keep=False)[0])
 
-    def save(self, *args):
+    def save(self, *args: Any) -> tuple[list[Any], Any]:
         """The results, and what the backward loop needs: inputs and every carry."""
         if current.get() is not PURE or region_now.get() is not None:
             outs, carries = self._stacked(args)  # in a checkpoint: values that can be replayed
@@ -91,7 +91,7 @@ class Scan(Op):
         cut = len(self.body.outputs)
         return list(outs[:cut]), list(outs[cut:])
 
-    def batch(self, size, args, mapped):
+    def batch(self, size: int, args: Sequence[Any], mapped: Sequence[bool]) -> tuple[Any, ...]:
         carried = slice(self.consts, self.consts + self.carry)
         args, mapped = list(args), list(mapped)
         args[carried] = front(size, args[carried], mapped[carried])
@@ -327,13 +327,7 @@ def scan(
 
     def body(*a: Any) -> list[Any]:
         found = f(tree.unflatten(shape_of_carry, a[:n]), tree.unflatten(shape_of_xs, a[n:]))
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise ArgumentError("scan: the function must return (carry, y)")
-        carry, given = tree.flatten(found[0])
-        if given != shape_of_carry:
-            raise ShapeError(
-                f"scan: the carry is {shape_of_carry}; the function returns {given}"
-            )
+        carry = _carried(found, shape_of_carry)
         ys, shape = tree.flatten(found[1])
         shape_of_y[:] = [shape]
         return [*carry, *ys]
@@ -346,6 +340,16 @@ def scan(
     outs = apply(op, *captured, *first, *rows)
     carry, ys = outs[:n], outs[n:]
     return tree.unflatten(shape_of_carry, carry), tree.unflatten(shape_of_y[0], ys)
+
+
+def _carried(found: Any, shape: Any) -> list[Any]:
+    """The leaves of the carry that a step returned."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ArgumentError("scan: the function must return (carry, y)")
+    carry, given = tree.flatten(found[0])
+    if given != shape:
+        raise ShapeError(f"scan: the carry is {shape}; the function returns {given}")
+    return carry
 
 
 def _steps(rows: list[Any], length: int | None) -> int:

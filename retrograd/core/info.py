@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.errors import ArgumentError
+from retrograd.core.spec import check_device
 
 __array_api_version__ = "2024.12"
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
@@ -31,7 +31,7 @@ class Info:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
         """The dtypes of new tensors, by kind."""
-        _check(device)
+        check_device("__array_namespace_info__", device)
         return {
             "real floating": dt.float32,
             "complex floating": dt.complex64,
@@ -41,14 +41,9 @@ class Info:
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
         """All dtypes, or those of a kind."""
-        _check(device)
+        check_device("__array_namespace_info__", device)
         standard = [d for d in dt.ALL if d not in dt.HALF]
         return {d.name: d for d in standard if kind is None or dt.isdtype(d, kind)}
-
-
-def _check(device: Any) -> None:
-    if device not in (None, "cpu"):
-        raise ArgumentError(f"device: the one device is 'cpu'; got {device!r}")
 
 
 def __array_namespace_info__() -> Info:  # noqa: N807 - the standard's name

@@ -15,6 +15,7 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError
 from retrograd.core.interpret import lift
 from retrograd.core.op import FUNCTIONS, function
+from retrograd.core.spec import check_device
 from retrograd.core.tensor import Box, Tensor
 
 # NumPy's name -> the standard's, where they differ
@@ -44,12 +45,12 @@ _NAMES = {
     "true_divide": "divide",
 }
 _REDUCTIONS = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_and": "all",
-    "logical_or": "any",
+    "add.reduce": "sum",
+    "multiply.reduce": "prod",
+    "maximum.reduce": "max",
+    "minimum.reduce": "min",
+    "logical_and.reduce": "all",
+    "logical_or.reduce": "any",
 }
 
 
@@ -61,9 +62,10 @@ def from_ufunc(ufunc: Any, method: str, args: Any, options: Any) -> Any:
             f"numpy.{ufunc.__name__}: out= cannot be a tensor; tensors do not change",
             hint=f"y = rg.{_NAMES.get(ufunc.__name__, ufunc.__name__)}(...)",
         )
-    if method == "reduce" and ufunc.__name__ in _REDUCTIONS:
+    reduction = _REDUCTIONS.get(f"{ufunc.__name__}.{method}")
+    if reduction is not None:
         options = {"axis": 0, **{k: v for k, v in options.items() if v is not np._NoValue}}  # type: ignore[attr-defined]
-        return FUNCTIONS[_REDUCTIONS[ufunc.__name__]](*args, **options)
+        return FUNCTIONS[reduction](*args, **options)
     found = FUNCTIONS.get(_NAMES.get(ufunc.__name__, ufunc.__name__))
     if method != "__call__" or found is None or options:
         what = ufunc.__name__ + ("" if method == "__call__" else f".{method}")
@@ -132,6 +134,7 @@ def to_dlpack(x: Any, **options: Any) -> Any:
 @function
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor from any object with `__dlpack__`; copied unless `copy=False`."""
+    check_device("from_dlpack", device)
     if isinstance(x, Tensor):
         return x
     array = np.from_dlpack(x)

@@ -122,6 +122,12 @@ def axes_tuple(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def check_device(who: str, device: Any) -> None:
+    """Refuse any device but the one there is."""
+    if device not in (None, "cpu"):
+        raise ArgumentError(f"{who}: the one device is 'cpu'; got {device!r}")
+
+
 def shape_tuple(who: str, shape: Any) -> Shape:
     """A shape given as an int or a sequence of ints, none negative."""
     try:

@@ -146,6 +146,6 @@ class Extras:
     __slots__ = ("grad", "hooks", "retain")
 
     def __init__(self) -> None:
-        self.hooks: list[Any] = []
+        self.hooks: dict[object, Any] = {}
         self.retain = False
         self.grad: Any = None

@@ -131,9 +131,9 @@ class Tensor(Operators):
         """
         if self._node is None:
             raise ArgumentError("register_hook: this tensor does not require a gradient")
-        hooks = self._node.more().hooks
-        hooks.append(hook)
-        return lambda: hooks.remove(hook) if hook in hooks else None
+        hooks, key = self._node.more().hooks, object()  # a function may be there twice
+        hooks[key] = hook
+        return lambda: hooks.pop(key, None) and None
 
     def backward(self, gradient: Any = None, **options: Any) -> None:
         """Leave d(this)/d(leaf) in the `.grad` of every leaf; see `rg.backward`."""
@@ -212,13 +212,13 @@ class Box(Tensor):
         """The dtype of the elements."""
         return self.spec.dtype
 
-    @property
-    def requires_grad(self) -> bool:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def requires_grad(self) -> bool:
         """Never: gradients of transforms do not use the tape face."""
         return False
 
-    @property
-    def grad(self) -> None:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def grad(self) -> None:
         """Never there: gradients of transforms are returned, not stored."""
         return
 

@@ -9,7 +9,7 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Linear, function, op
-from retrograd.core.spec import Spec
+from retrograd.core.spec import Spec, check_device
 from retrograd.core.tensor import Tensor
 
 __all__ = ["astype"]
@@ -46,8 +46,16 @@ class Astype(Linear):
 
 
 @function
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+def astype(
+    x: Any,
+    dtype: Any,
+    /,
+    *,
+    copy: bool = True,  # noqa: ARG001 - the standard's; tensors do not share what is written
+    device: Any = None,
+) -> Tensor:
     """x in another dtype; with the dtype it has, another handle on the same values."""
+    check_device("astype", device)
     x = lift(x)
     wanted = dt.as_dtype("astype", dtype)
     return unchanged(x) if x.dtype == wanted else apply(Astype(wanted), x)

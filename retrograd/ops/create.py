@@ -13,7 +13,7 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError, TraceError
 from retrograd.core.interpret import EVAL, PURE, RAW, current, lift
 from retrograd.core.op import function
-from retrograd.core.spec import shape_tuple
+from retrograd.core.spec import check_device, shape_tuple
 from retrograd.core.tensor import Box, Tensor
 from retrograd.ops import cast, join
 from retrograd.ops import shape as moves
@@ -46,7 +46,7 @@ def asarray(
     Arrays of NumPy and others are copied unless `copy=False`; then see
     `rg.debug.aliasing`. Sequences that hold tensors are stacked, and differentiable.
     """
-    on_cpu("asarray", device)
+    check_device("asarray", device)
     wanted = None if dtype is None else dt.as_dtype("asarray", dtype)
     if isinstance(obj, Tensor):
         return _from_tensor(obj, wanted, copy)
@@ -60,12 +60,6 @@ def asarray(
     if any(issubclass(kind, Tensor) for kind in kinds):
         return _from_tensors(obj, wanted)
     return Tensor(_from_python(obj, kinds, dtypes, wanted))
-
-
-def on_cpu(who: str, device: Any) -> None:
-    """Refuse any device but the one there is."""
-    if device is not None and device != "cpu":
-        raise ArgumentError(f"{who}: the one device is 'cpu'; got {device!r}")
 
 
 def _from_tensor(obj: Tensor, wanted: np.dtype | None, copy: Any) -> Tensor:
@@ -206,7 +200,7 @@ def made(array: np.ndarray) -> Any:
 
 
 def _options(who: str, dtype: Any, device: Any, default: np.dtype = dt.float32) -> np.dtype:
-    on_cpu(who, device)
+    check_device(who, device)
     return default if dtype is None else dt.as_dtype(who, dtype)
 
 
