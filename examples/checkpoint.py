@@ -21,10 +21,10 @@ def loss(weights, x, run) -> rg.Tensor:
     return rg.mean(x * x)
 
 
-def measured(weights, x, run) -> tuple[float, int, int]:
+def measured(weights, x, run) -> tuple[int, int, list]:
     """Bytes on the tape, peak bytes of one training step, and the gradients."""
-    leaves = [rg.tensor(w, requires_grad=True) for w in weights]
     tracemalloc.start()
+    leaves = [rg.tensor(w, requires_grad=True) for w in weights]
     value = loss(leaves, x, run)
     kept = rg.debug.graph(value).nbytes
     value.backward()

@@ -1,7 +1,7 @@
 """An op of your own, with all the rights of ours: pairwise Euclidean distances.
 
 Written with ordinary ops, the distances between n and m points in d dimensions would keep an
-array [n, m, d] for the backward pass. The derivative by hand needs the points and the distances.
+array [n, m, d] for the backward pass. By hand, the points and the distances are enough.
 """
 
 import numpy as np

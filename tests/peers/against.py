@@ -82,7 +82,7 @@ def by_torch(f, arrays, moving, hot, gs):
     for i in moving:
         xs[i].requires_grad_()
     outs = flat(f(*xs))
-    values = [o.detach().resolve_conj().resolve_neg().numpy() for o in outs]
+    values = [o.numpy(force=True) for o in outs]
     if not hot:
         return values, []
     seeds = [torch.tensor(g) for g in gs]
@@ -93,7 +93,7 @@ def by_torch(f, arrays, moving, hot, gs):
         ends, seeds = zip(*tracked, strict=True)
         grads = torch.autograd.grad(ends, ins, seeds, allow_unused=True)
     grads = [torch.zeros_like(x) if g is None else g for x, g in zip(ins, grads, strict=True)]
-    return values, [g.detach().resolve_conj().resolve_neg().numpy() for g in grads]
+    return values, [g.numpy(force=True) for g in grads]
 
 
 def by_jax(f, arrays, moving, hot, gs, compiled=None):
