@@ -1,5 +1,6 @@
-"""Write docs/tape.svg: the tape of a three-line program, drawn by `rg.debug.graph`."""
+"""Write docs/tape.svg: the tape of a five-line program, drawn by `rg.debug.graph`."""
 
+import linecache
 import re
 import sys
 from pathlib import Path
@@ -8,22 +9,32 @@ import retrograd as rg
 from retrograd.debug.picture import page
 
 PICTURE = Path(__file__).resolve().with_name("tape.svg")
-STYLE = "text{font:12px sans-serif;fill:#222}.s{fill:#555;font-size:10.5px}"
+STYLE = "text{font:12px sans-serif;fill:#222}.s{fill:#222;font-size:10.5px}"
+PROGRAM = """\
+x = rg.tensor(data, requires_grad=True)
+w = rg.tensor(data, requires_grad=True)
+y = rg.sin(x)
+z = rg.exp(w)
+loss = rg.sum(y * z)
+"""
 
 
 def tape() -> object:
-    """Three lines, and what is on the tape after them."""
-    x = rg.ones((64, 32))
-    w = rg.tensor(rg.ones((32, 16)), requires_grad=True)
-    b = rg.tensor(rg.ones(16), requires_grad=True)
-    h = rg.tanh(x @ w + b)
-    loss = rg.sum(h * h)
-    return rg.debug.graph(loss)
+    """What is on the tape after the program."""
+    linecache.cache["program"] = (
+        len(PROGRAM),
+        None,
+        PROGRAM.splitlines(keepends=True),
+        "program",
+    )
+    names = {"rg": rg, "data": rg.ones((64, 32))}
+    exec(compile(PROGRAM, "program", "exec"), names)  # noqa: S102 - so that its lines are shown
+    return rg.debug.graph(names["loss"])
 
 
 def picture() -> str:
     """The drawing of the page alone, as a file of its own."""
-    (drawing,) = re.findall(r"<svg .*</svg>", page(tape()))
+    (drawing,) = re.findall(r"<svg .*</svg>", page(tape()), re.DOTALL)
     start = '<svg xmlns="http://www.w3.org/2000/svg" '
     ground = '<rect width="100%" height="100%" fill="#fff"/>'
     drawing = drawing.replace("<svg ", start, 1)

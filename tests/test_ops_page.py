@@ -51,3 +51,8 @@ def test_formulas_survive_markdown():
 def test_the_page_of_errors_is_what_the_docstrings_say():
     found = (DOCS / "errors.md").read_text(encoding="utf-8")
     assert found == generator("make_errors").page(), "make docs writes it anew"
+
+
+def test_the_picture_of_the_readme_is_what_the_tool_draws():
+    found = (DOCS / "tape.svg").read_text(encoding="utf-8")
+    assert found == generator("make_tape").picture(), "make docs draws it anew"

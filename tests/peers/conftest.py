@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 SETTINGS = (
     "jax_enable_x64",
-    "jax_disable_most_optimizations",  # programs run once: most of their time is compiling
+    # "jax_disable_most_optimizations",  # programs run once: most of their time is compiling
 )
 
 
