@@ -12,8 +12,8 @@ HEAD = """\
 # Errors
 
 Made from `retrograd/core/errors.py` by `make docs`; a test holds this page to it, and the
-examples run in the tests. There is one class for each thing that a caller can do about it, and
-each is also the built-in error that fits, so that `except ValueError` works as ever.
+examples run in the tests. Each class is also the built-in error that fits, so that
+`except ValueError` works as ever.
 
 """
 

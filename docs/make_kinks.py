@@ -160,13 +160,13 @@ ROWS = {
         ),
         (
             "xlogy(x, y) at (0, 0)",
-            "slope(rg.xlogy, 0.0, 0.0)",
+            "slope(rg.special.xlogy, 0.0, 0.0)",
             SAME,
             "slope(jax.scipy.special.xlogy, 0.0, 0.0)",
         ),
         (
             "entr(x) = -x log x at 0",
-            "slope(rg.entr, 0.0)",
+            "slope(rg.special.entr, 0.0)",
             "slope(torch.special.entr, 0.0)",
             "slope(jax.scipy.special.entr, 0.0)",
         ),

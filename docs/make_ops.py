@@ -46,19 +46,24 @@ points, and its block in short.
 
 def page() -> str:
     """The whole page."""
-    for room in ROOMS:
-        package = importlib.import_module(room)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{room}.{module.name}")
+    modules = sorted(files(), key=_order)
     ops = sorted(catalogue(), key=lambda cls: _order(cls.__module__))
     groups = {name: list(found) for name, found in groupby(ops, lambda cls: cls.__module__)}
     functions = public_functions()
     made = compositions(functions, {cls.name for cls in ops})
-    modules = sorted({*groups, *made}, key=_order)
     links = " · ".join(f"[{_title(m)}](#{_title(m)})" for m in modules)
     count = f"{len(ops)} ops in {len(groups)} files: {links}\n"
     parts = [section(m, groups.get(m, []), made.get(m, []), functions) for m in modules]
     return HEAD + count + "".join(parts)
+
+
+def files() -> list[str]:
+    """The modules of the catalogue, imported."""
+    packages = [importlib.import_module(room) for room in ROOMS]
+    found = [
+        f"{p.__name__}.{m.name}" for p in packages for m in pkgutil.iter_modules(p.__path__)
+    ]
+    return [importlib.import_module(name).__name__ for name in found]
 
 
 def catalogue() -> list[type]:
@@ -101,7 +106,8 @@ def compositions(functions: dict[str, FunctionType], op_names: set[str]) -> dict
 
 def section(module: str, ops: list[type], made: list[str], functions: dict) -> str:
     """One file: its sentence, its ops, its functions."""
-    sentence = (sys.modules[module].__doc__ or "").strip().partition("\n\n")[0]
+    words = inspect.getdoc(sys.modules[module]) or ""
+    sentence = words.partition("\n\n")[0] if ops or made else words
     path = module.replace(".", "/") + ".py"
     text = f"\n## {_title(module)}\n\n{plain(sentence)}\n(`{path}`)\n"
     text += "".join(entry(cls, functions) for cls in ops)

@@ -4,9 +4,9 @@ import linecache
 import re
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import retrograd as rg
-from retrograd.debug.picture import page
 
 PICTURE = Path(__file__).resolve().with_name("tape.svg")
 STYLE = "text{font:12px sans-serif;fill:#222}.s{fill:#222;font-size:10.5px}"
@@ -34,7 +34,9 @@ def tape() -> object:
 
 def picture() -> str:
     """The drawing of the page alone, as a file of its own."""
-    (drawing,) = re.findall(r"<svg .*</svg>", page(tape()), re.DOTALL)
+    with TemporaryDirectory() as folder:
+        page = tape().save(Path(folder) / "tape.html").read_text(encoding="utf-8")
+    (drawing,) = re.findall(r"<svg .*</svg>", page, re.DOTALL)
     start = '<svg xmlns="http://www.w3.org/2000/svg" '
     ground = '<rect width="100%" height="100%" fill="#fff"/>'
     drawing = drawing.replace("<svg ", start, 1)

@@ -15,6 +15,8 @@ from retrograd.autodiff.custom import *
 from retrograd.autodiff.forward import *
 from retrograd.autodiff.grad import *
 from retrograd.autodiff.reverse import *
+from retrograd.control.branch import *
+from retrograd.control.loops import *
 from retrograd.control.scan import *
 from retrograd.core import protocols as _protocols  # what NumPy sees of a tensor
 from retrograd.core import tree

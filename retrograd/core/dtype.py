@@ -117,7 +117,7 @@ def _pair(who: str, a: np.dtype, b: np.dtype) -> np.dtype:
             f"{who}: {a} and {b} have no common integer dtype; convert one of them first",
             hint="x.astype(rg.int64)",
         )
-    if _strict.get() and rank(low) == rank(high) >= 2:
+    if _strict.get() and rank(low) >= 2 and (rank(low) == rank(high) or found != high):
         raise DtypeError(
             f"{who}: {a} would be promoted to {found} to meet {b}, and "
             f"rg.debug.strict_promotion() is on; convert one of them by astype"
@@ -180,10 +180,13 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype:
 def can_cast(from_: Any, to: Any, /) -> builtins.bool:
     """Whether promotion takes the dtype (or the array's) `from_` to `to`."""
     start, end = _dtype_of("can_cast", from_), _dtype_of("can_cast", to)
+    token = _strict.set(False)  # a question, not a promotion
     try:
         return promote("can_cast", start, end) == end
     except DtypeError:
         return False
+    finally:
+        _strict.reset(token)
 
 
 def _dtype_of(who: str, value: Any) -> np.dtype:

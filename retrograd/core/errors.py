@@ -17,6 +17,8 @@ Every message reads `who: what is wrong, with the values; what would be right`, 
 
 from __future__ import annotations
 
+from typing import Any
+
 from retrograd.core.where import Where, here
 
 
@@ -50,6 +52,18 @@ class RetrogradError(Exception):
         self.at = at or self.at
         self.args = (self._text(),)
         return self
+
+    def __reduce__(self) -> Any:
+        """Pickle with the user's line as text: other processes do not have the code."""
+        state = {**self.__dict__, "at": None if self.at is None else str(self.at)}
+        return _again, (type(self), self.args, state)
+
+
+def _again(kind: type[RetrogradError], args: tuple[str], state: dict[str, Any]) -> Any:
+    """An error as it was, from what pickling stored."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ShapeError(RetrogradError, ValueError):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _F32, _F64 = dt.float32, dt.float64
+_LARGEST = 3e38  # fits in float32; what is beyond takes the slow way
 _ndarray = np.ndarray
 _region = replay.region_now.get
 
@@ -273,7 +274,7 @@ def weak(op: Op, args: Sequence[Any]) -> Sequence[Any] | None:
     for i, (t, number) in enumerate((args, args[::-1])):
         if type(t) is Tensor and type(number) in (float, int) and t._data is not None:
             dtype = t._data.dtype
-            if dtype is _F32 or dtype is _F64:
+            if (dtype is _F32 or dtype is _F64) and -_LARGEST < number < _LARGEST:
                 other = Tensor(np.asarray(number, dtype))
                 return (other, t) if i else (t, other)
     return None

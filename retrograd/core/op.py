@@ -27,6 +27,7 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core import rules
 from retrograd.core.errors import DtypeError, OpError
+from retrograd.core.quiet import loud, quiet
 from retrograd.core.spec import Spec, broadcast_shapes, spec_of
 from retrograd.core.value import Value, read_fields
 
@@ -315,8 +316,11 @@ def function(f: Any) -> Any:
 
 def _cast(who: str, a: Any, dtype: np.dtype) -> Any:
     if type(a) in dt._PYTHON:
+        token = quiet()
         try:
             return FUNCTIONS["constant"](np.asarray(a, dtype))
         except OverflowError as error:
             raise DtypeError(f"{who}: {a} does not fit in {dtype}") from error
+        finally:
+            loud(token)
     return a if a.dtype == dtype else FUNCTIONS["astype"](a, dtype)

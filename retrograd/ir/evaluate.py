@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def evaluate(graph: Graph, *args: Any) -> list[Any]:
     """The outputs of a graph; values are dropped after their last use."""
     values: list[Any] = list(args)
-    last = _last_uses(graph)
+    last = graph.last_uses
     regions: dict[Any, Region] = {}
     for at, node in enumerate(graph.nodes):
         out = _within(node, [values[i] for i in node.inputs], regions)
@@ -24,18 +24,6 @@ def evaluate(graph: Graph, *args: Any) -> list[Any]:
         for i in last.get(at, ()):
             values[i] = None
     return [values[i] for i in graph.outputs]
-
-
-def _last_uses(graph: Graph) -> dict[int, list[int]]:
-    last: dict[int, int] = {}
-    for at, node in enumerate(graph.nodes):
-        for i in node.inputs:
-            last[i] = at
-    uses: dict[int, list[int]] = {}
-    for i, at in last.items():
-        if i not in graph.outputs:
-            uses.setdefault(at, []).append(i)
-    return uses
 
 
 def _within(node: Any, args: Sequence[Any], regions: dict[Any, Region]) -> Any:

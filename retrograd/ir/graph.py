@@ -49,6 +49,16 @@ class Graph:
         return tuple(self.specs[i] for i in self.outputs)
 
     @cached_property
+    def last_uses(self) -> dict[int, list[int]]:
+        """For each node, the values that nothing after it reads and no output is."""
+        last = {i: at for at, node in enumerate(self.nodes) for i in node.inputs}
+        uses: dict[int, list[int]] = {}
+        for i, at in last.items():
+            if i not in self.outputs:
+                uses.setdefault(at, []).append(i)
+        return uses
+
+    @cached_property
     def _hash(self) -> int:
         return hash((self.inputs, self.nodes, self.outputs))
 
@@ -69,8 +79,8 @@ class Graph:
             outs = names[at : at + len(node.specs)]
             at += len(node.specs)
             kinds = ", ".join(f"{n}: {s}" for n, s in zip(outs, node.specs, strict=True))
-            args = ", ".join(names[i] for i in node.inputs)
+            args = ", ".join(f"%{i}" for i in node.inputs)
             line = f"  {kinds} = {node.op!r} {args}".rstrip()
             lines.append(f"{line}    # {node.where}" if node.where else line)
-        lines.append(f"  return {', '.join(names[i] for i in self.outputs)}")
+        lines.append(f"  return {', '.join(f'%{i}' for i in self.outputs)}")
         return "\n".join(lines)

@@ -13,9 +13,9 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError, TraceError
 from retrograd.core.interpret import EVAL, PURE, RAW, current, lift
 from retrograd.core.op import function
-from retrograd.core.spec import check_device, shape_tuple
+from retrograd.core.spec import check_device
 from retrograd.core.tensor import Box, Tensor
-from retrograd.ops import cast, join
+from retrograd.ops import cast, join, options
 from retrograd.ops import shape as moves
 
 __all__ = [
@@ -208,14 +208,14 @@ def _options(who: str, dtype: Any, device: Any, default: np.dtype = dt.float32) 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All zero."""
     wanted = _options("zeros", dtype, device)
-    return made(np.zeros(shape_tuple("zeros", shape), wanted))
+    return made(np.zeros(options.sizes("zeros", shape), wanted))
 
 
 @function
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All one."""
     wanted = _options("ones", dtype, device)
-    return made(np.ones(shape_tuple("ones", shape), wanted))
+    return made(np.ones(options.sizes("ones", shape), wanted))
 
 
 @function
@@ -227,7 +227,7 @@ def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
 @function
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All `fill_value`: a number, or a tensor that is broadcast and stays differentiable."""
-    to = shape_tuple("full", shape)
+    to = options.sizes("full", shape)
     value = asarray(fill_value, dtype=dtype, device=device)
     if isinstance(fill_value, Tensor):
         return moves.broadcast_to(value, to)
@@ -275,7 +275,8 @@ def eye(
 ) -> Tensor:
     """A matrix with ones on diagonal k, zeros elsewhere."""
     wanted = _options("eye", dtype, device)
-    rows, columns = shape_tuple("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    rows, columns = options.sizes("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    k = max(-rows, min(options.integer("eye", "k", k), columns))  # farther out, none is left
     return made(np.eye(rows, columns, k=k, dtype=wanted))
 
 
@@ -293,12 +294,18 @@ def arange(
     whole = all(isinstance(v, int) for v in (first, last, by))
     wanted = _options("arange", dtype, device, dt.int64 if whole else dt.float32)
     try:
-        if whole:
-            return made(np.arange(first, last, by, dtype=np.int64).astype(wanted))
+        count = max(-((first - last) // by) if whole else ceil((last - first) / by), 0)
     except OverflowError as error:
-        raise DtypeError(f"arange: {first} to {last} does not fit in int64") from error
-    count = max(ceil((last - first) / by), 0)
-    return made((first + by * np.arange(count)).astype(wanted))
+        raise ArgumentError(f"arange: step {by} is too small for {first} to {last}") from error
+    options.possible("arange", (count,))
+    held = np.iinfo(wanted) if wanted.kind in "iu" else np.iinfo(np.int64)
+    ends = (first, first + (count - 1) * by)
+    if whole and count and not held.min <= min(ends) <= max(ends) <= held.max:
+        raise DtypeError(f"arange: {ends[0]} to {ends[1]} does not fit in {held.dtype}")
+    kind = wanted if wanted == dt.uint64 else dt.int64 if whole else dt.float64
+    with np.errstate(all="ignore"):
+        steps = np.arange(count).astype(kind) * np.array(by).astype(kind)
+        return made((np.array(first).astype(kind) + steps).astype(wanted))
 
 
 def _plain(who: str, value: Any) -> Any:
@@ -330,8 +337,8 @@ def linspace(
 
     Tensors without axes may be given as ends; the result is differentiable in them.
     """
-    if operator.index(num) < 0:
-        raise ArgumentError(f"linspace: num must be at least 0; got {num}")
+    num = options.integer("linspace", "num", num, least=0)
+    options.possible("linspace", (num,))
     ends = [v if type(v) in dt._PYTHON else asarray(v) for v in (start, stop)]
     if any(isinstance(v, Tensor) and v.ndim for v in ends):
         raise ArgumentError("linspace: start and stop must be numbers or have no axes")
@@ -340,6 +347,8 @@ def linspace(
     if not any(isinstance(v, Tensor) for v in (start, stop)):
         wide = np.complex128 if common.kind == "c" else np.float64
         a, b = (np.asarray(v.array if isinstance(v, Tensor) else v, wide) for v in ends)
-        return made(np.linspace(a, b, num, endpoint=endpoint).astype(wanted))
+        with np.errstate(all="ignore"):
+            found = np.linspace(a, b, num, endpoint=bool(endpoint))
+            return made(_from_array(found, wanted, None))
     weights = linspace(0.0, 1.0, num, dtype=dt.real_of(common), endpoint=endpoint)
     return cast.astype(ends[0] * (1 - weights) + ends[1] * weights, wanted)

@@ -158,7 +158,9 @@ def test_the_body_is_traced_once(rng):
 def test_gradients_are_the_loop_s(reverse, rng):
     """With respect to captured tensors, the first carry and the xs, all at once."""
     w, init, xs = cell_case(rng)
-    by = lambda run: rg.grad(lambda w, i, x: total(run(cell(w), i, x, reverse=reverse)), (0, 1, 2))
+    by = lambda run: rg.grad(
+        lambda w, i, x: total(run(cell(w), i, x, reverse=reverse)), (0, 1, 2)
+    )
     assert_close(by(rg.scan)(w, init, xs), by(loop)(w, init, xs))
 
 
@@ -179,9 +181,9 @@ def test_the_tape_sees_a_scan(reverse, rng):
     w, init, xs = cell_case(rng)
     leaves = rg.tree.map(lambda t: rg.tensor(t, requires_grad=True), (w, init, xs))
     total(rg.scan(cell(leaves[0]), *leaves[1:], reverse=reverse)).backward()
-    wanted = rg.grad(
-        lambda w, i, x: total(rg.scan(cell(w), i, x, reverse=reverse)), (0, 1, 2)
-    )(w, init, xs)
+    wanted = rg.grad(lambda w, i, x: total(rg.scan(cell(w), i, x, reverse=reverse)), (0, 1, 2))(
+        w, init, xs
+    )
     assert_close(rg.tree.map(lambda t: t.grad, leaves), wanted)
 
 
@@ -223,9 +225,16 @@ def test_mapped_scans(reverse, rng):
     for axes in itertools.product([0, None], repeat=3):
         if axes == (None, None, None):
             continue
-        given = [s if a == 0 else p for s, a, p in zip(stacked, axes, (w, init, xs), strict=True)]
+        given = [
+            s if a == 0 else p for s, a, p in zip(stacked, axes, (w, init, xs), strict=True)
+        ]
         rows = [
-            f(*(rg.tree.map(lambda t, i=i: t[i], g) if a == 0 else g for g, a in zip(given, axes, strict=True)))
+            f(
+                *(
+                    rg.tree.map(lambda t, i=i: t[i], g) if a == 0 else g
+                    for g, a in zip(given, axes, strict=True)
+                )
+            )
             for i in range(3)
         ]
         mapped = rg.vmap(f, in_axes=axes)
@@ -282,8 +291,10 @@ def test_a_carry_that_is_passed_through(rng):
     x, c = array(rng, 3), array(rng)
     f = lambda a, v: ((a[1], a[0], c), (v, v, 7.0))
     init = (x[0], x[1], x[2])
-    by = lambda run: lambda x, c: total(
-        run(lambda a, v: ((a[1], a[0], c), (v * c, a[2], c)), (x[0], x[1], x[2]), x)
+    by = lambda run: (
+        lambda x, c: total(
+            run(lambda a, v: ((a[1], a[0], c), (v * c, a[2], c)), (x[0], x[1], x[2]), x)
+        )
     )
     assert_close(rg.scan(f, init, x), loop(f, init, x))
     assert_close(rg.grad(by(rg.scan), (0, 1))(x, c), rg.grad(by(loop), (0, 1))(x, c))
@@ -303,7 +314,9 @@ def test_functions_inside_keep_their_own_derivative(rng):
     for name, f in bodies.items():
         by = lambda run, f=f: lambda x: total(run(f, x[0], x))
         assert_close(rg.grad(by(rg.scan))(xs), rg.grad(by(loop))(xs), what=name)
-        assert_close(rg.jvp(by(rg.scan), (xs,), (xs,)), rg.jvp(by(loop), (xs,), (xs,)), what=name)
+        assert_close(
+            rg.jvp(by(rg.scan), (xs,), (xs,)), rg.jvp(by(loop), (xs,), (xs,)), what=name
+        )
         assert_close(rg.hessian(by(rg.scan))(xs), rg.hessian(by(loop))(xs), what=name)
 
 
