@@ -46,24 +46,24 @@ points, and its block in short.
 
 def page() -> str:
     """The whole page."""
-    modules = sorted(files(), key=_order)
+    found = sorted(files(), key=_order)
     ops = sorted(catalogue(), key=lambda cls: _order(cls.__module__))
     groups = {name: list(found) for name, found in groupby(ops, lambda cls: cls.__module__)}
     functions = public_functions()
     made = compositions(functions, {cls.name for cls in ops})
-    links = " · ".join(f"[{_title(m)}](#{_title(m)})" for m in modules)
+    known = {*groups, *made, *(f.__module__ for f in FUNCTIONS.values())}  # or it is a helper
+    modules = [m for m in found if m in known]
+    links = " · ".join(f"[{_title(m)}](#{_title(m).replace('.', '')})" for m in modules)
     count = f"{len(ops)} ops in {len(groups)} files: {links}\n"
     parts = [section(m, groups.get(m, []), made.get(m, []), functions) for m in modules]
     return HEAD + count + "".join(parts)
 
 
 def files() -> list[str]:
-    """The modules of the catalogue, imported."""
+    """The modules of the catalogue, imported; packages only hold them."""
     packages = [importlib.import_module(room) for room in ROOMS]
-    found = [
-        f"{p.__name__}.{m.name}" for p in packages for m in pkgutil.iter_modules(p.__path__)
-    ]
-    return [importlib.import_module(name).__name__ for name in found]
+    walks = [pkgutil.walk_packages(p.__path__, f"{p.__name__}.") for p in packages]
+    return [importlib.import_module(m.name).__name__ for w in walks for m in w if not m.ispkg]
 
 
 def catalogue() -> list[type]:
@@ -77,7 +77,7 @@ def _order(module: str) -> tuple[int, str]:
 
 
 def _title(module: str) -> str:
-    return module.rpartition(".")[2]
+    return module.split(".", 2)[2]
 
 
 def public_functions() -> dict[str, FunctionType]:

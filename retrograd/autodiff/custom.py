@@ -16,8 +16,10 @@ from retrograd.autodiff.reverse import Tape
 from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, DerivativeError, ShapeError
 from retrograd.core.interpret import (
+    EVAL,
     PURE,
     RAW,
+    Eval,
     EvalTape,
     Interpreter,
     apply,
@@ -25,9 +27,9 @@ from retrograd.core.interpret import (
     lift,
     using,
 )
-from retrograd.core.op import FUNCTIONS, Composite, function, prepare
+from retrograd.core.op import FUNCTIONS, Composite, Op, function, prepare
 from retrograd.core.spec import Spec
-from retrograd.core.tensor import Tensor
+from retrograd.core.tensor import Box, Tensor
 from retrograd.ir.trace import Trace, trace
 
 if TYPE_CHECKING:
@@ -211,6 +213,57 @@ class CustomFunction:
         return tree.unflatten(call.shape_of_out, outs)
 
 
+class Sealed(Eval):
+    """Compute, and refuse what is differentiated outside but is no argument of the function.
+
+    Its gradient would be lost: the function's own rule speaks of the arguments alone.
+    """
+
+    def __init__(self, label: str, tapes: list[Any]) -> None:
+        super().__init__(recording=False)
+        self.label = label
+        self.tapes = tapes
+
+    def pure(self) -> Interpreter:
+        """Itself: transforms inside are sealed as well."""
+        return self
+
+    def call(self, op: Op, args: Sequence[Any]) -> Any:
+        """As Eval, on arguments and constants."""
+        self._check(args)
+        return super().call(op, args)
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """As Eval, on arguments and constants."""
+        self._check(args)
+        return super().apply(op, args)
+
+    def _check(self, args: Sequence[Any]) -> None:
+        for a in args:
+            if isinstance(a, Box) or (
+                type(a) is Tensor
+                and a._node is not None
+                and any(t is EVAL or t.mine(a) for t in self.tapes)
+            ):
+                raise DerivativeError(
+                    f"{self.label}: it captures a tensor {a.spec} that is differentiated, "
+                    f"mapped or traced around it; its gradient would be lost",
+                    hint=f"make it an argument of {self.label}, or capture x.detach()",
+                )
+
+
+def _tapes(level: Interpreter | None) -> list[Any]:
+    """The tapes of concrete values that stand at a level or below it."""
+    found: list[Any] = []
+    while level is not None:
+        if isinstance(level, Sealed):
+            found += level.tapes
+        elif level is EVAL or isinstance(level, EvalTape):
+            found.append(level)
+        level = level.outer
+    return found
+
+
 class _Call:
     """One call: between the user's trees and the flat tensors of the op."""
 
@@ -218,16 +271,22 @@ class _Call:
         self.owner = owner
         self.structure = structure
         self.shape_of_out: Any = None
+        self.tapes = _tapes(current.get())
 
     def _flat(self, out: Any) -> list[Any]:
         leaves, self.shape_of_out = tree.flatten(out)
         return [lift(o) for o in leaves]
 
+    def _run(self, f: Callable[..., Any], xs: Sequence[Any]) -> Any:
+        level = current.get()
+        with using(Sealed(self.owner.label, self.tapes) if level is PURE else level):
+            return f(*tree.unflatten(self.structure, xs))
+
     def plain(self, *xs: Any) -> list[Any]:
-        return self._flat(self.owner.f(*tree.unflatten(self.structure, xs)))
+        return self._flat(self._run(self.owner.f, xs))
 
     def forward(self, *xs: Any) -> tuple[list[Any], Any]:
-        found = self.owner.rules["forward"](*tree.unflatten(self.structure, xs))
+        found = self._run(self.owner.rules["forward"], xs)
         if not isinstance(found, tuple) or len(found) != 2:
             raise DerivativeError(
                 f"{self.owner.label}: the forward rule must return (result, residuals)"
@@ -245,8 +304,25 @@ class _Call:
             )
         out: list[Any] = []
         for c, shape in zip(found, self.structure.children, strict=True):
-            out += [None] * shape.leaves if c is None else tree.leaves(c)
+            out += self._cotangents(c, shape)
         return out
+
+    def _cotangents(self, c: Any, shape: tree.Structure) -> list[Any]:
+        """The leaves of one argument's cotangent; None stands for all below it."""
+        if c is None:
+            return [None] * shape.leaves
+        if shape.type is None and tree.children(c) is None:
+            return [c]
+        children, static = tree.children(c) or ((), None)
+        children = list(children)
+        fits = static == shape.static or shape.type is not dict
+        if shape.type is None or len(children) != len(shape.children) or not fits:
+            raise DerivativeError(
+                f"{self.owner.label}: the backward rule returned {tree.structure(c)} as the "
+                f"cotangent of an argument {shape}"
+            )
+        pairs = zip(children, shape.children, strict=True)
+        return [leaf for child, inner in pairs for leaf in self._cotangents(child, inner)]
 
     def jvp(
         self, primals: Sequence[Any], tangents: Sequence[Any]
@@ -268,11 +344,17 @@ class _Call:
 
 @function
 def custom_vjp(f: Callable[..., Any]) -> CustomFunction:
-    """Give f its own reverse rule: `f.defvjp(forward, backward)`. Forward mode follows."""
+    """Give f its own reverse rule: `f.defvjp(forward, backward)`. Forward mode follows.
+
+    What is differentiated must be an argument of f: what f captures is a constant to it.
+    """
     return CustomFunction(f)
 
 
 @function
 def custom_jvp(f: Callable[..., Any]) -> CustomFunction:
-    """Give f its own forward rule: `f.defjvp(rule)`. Reverse mode follows."""
+    """Give f its own forward rule: `f.defjvp(rule)`. Reverse mode follows.
+
+    What is differentiated must be an argument of f: what f captures is a constant to it.
+    """
     return CustomFunction(f)

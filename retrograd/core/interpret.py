@@ -354,5 +354,6 @@ def escaped(op: Op, box: Box) -> TraceError:
     """A boxed tensor met an interpreter that it does not belong to."""
     return TraceError(
         f"{op.name}: a tensor {box.spec} of {type(box.owner).__name__.lower()} is used after "
-        f"that transform has ended; return it from the transformed function instead"
+        f"that transform has ended, or is captured by a function with its own derivative; "
+        f"return it from the transformed function, or make it an argument"
     )

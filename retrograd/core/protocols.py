@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.errors import ArgumentError, DtypeError
+from retrograd.core.errors import ArgumentError, DtypeError, RetrogradError
 from retrograd.core.interpret import lift
 from retrograd.core.op import FUNCTIONS, function
 from retrograd.core.spec import check_device
@@ -33,12 +33,12 @@ _NAMES = {
     "around": "round",
     "concatenate": "concat",
     "conjugate": "conj",
-    "cumprod": "cumulative_prod",
-    "cumsum": "cumulative_sum",
+    "degrees": "rad2deg",
     "invert": "bitwise_invert",
     "left_shift": "bitwise_left_shift",
     "mod": "remainder",
     "power": "pow",
+    "radians": "deg2rad",
     "ravel": "flatten",
     "right_shift": "bitwise_right_shift",
     "rint": "round",
@@ -54,21 +54,36 @@ _REDUCTIONS = {
 }
 
 
+# of np.linalg, what means the same here; np.linalg.norm is read by itself
+_LINALG = (
+    "diagonal",
+    "matmul",
+    "matrix_transpose",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+)
+
+
 @function
 def from_ufunc(ufunc: Any, method: str, args: Any, options: Any) -> Any:
     """A NumPy ufunc called on tensors."""
+    name = ufunc.__name__
+    ours = _NAMES.get(name, name)
     if options.pop("out", None) is not None:
         raise ArgumentError(
-            f"numpy.{ufunc.__name__}: out= cannot be a tensor; tensors do not change",
-            hint=f"y = rg.{_NAMES.get(ufunc.__name__, ufunc.__name__)}(...)",
+            f"numpy.{name}: out= cannot hold what tensors make: that is a new tensor, which "
+            f"may have a gradient",
+            hint=f"y = rg.{ours}(...)      in place of out=y, or of y += x for an array y",
         )
-    reduction = _REDUCTIONS.get(f"{ufunc.__name__}.{method}")
+    what = name if method == "__call__" else f"{name}.{method}"
+    reduction = _REDUCTIONS.get(what)
     if reduction is not None:
-        options = {"axis": 0, **{k: v for k, v in options.items() if v is not np._NoValue}}  # type: ignore[attr-defined]
-        return FUNCTIONS[reduction](*args, **options)
-    found = FUNCTIONS.get(_NAMES.get(ufunc.__name__, ufunc.__name__))
+        named = dict(zip(("axis", "dtype"), args[1:3], strict=False))
+        return _called(what, FUNCTIONS[reduction], args[:1], {"axis": 0, **named, **options})
+    found = FUNCTIONS.get(ours)
     if method != "__call__" or found is None or options:
-        what = ufunc.__name__ + ("" if method == "__call__" else f".{method}")
         raise _no_counterpart(what, options)
     return found(*args)
 
@@ -77,33 +92,64 @@ def from_ufunc(ufunc: Any, method: str, args: Any, options: Any) -> Any:
 def from_numpy(f: Any, args: Any, options: Any) -> Any:
     """A NumPy function called on tensors."""
     name = getattr(f, "__name__", str(f))
-    if name == "transpose":
+    if f in (np.shape, np.ndim, np.size) and len(args) == 1 and not options:
+        return getattr(args[0], name)
+    if f is np.transpose:
         axes = options.get("axes", args[1] if len(args) > 1 else None)
-        return lift(args[0]).transpose(*(axes or ()))
-    found = FUNCTIONS.get(_NAMES.get(name, name))
-    if found is None:
-        raise _no_counterpart(name, {})
-    options = {k: v for k, v in options.items() if v is not None}
-    args, options = _by_keyword(name, args, options)
+        return lift(args[0]).transpose(*(() if axes is None else axes))
+    found = _counterpart(f, name)
+    if found is None or (f is np.linalg.norm and _of_a_matrix(args, options)):
+        raise _no_counterpart(name, options)
+    if f in (np.diagonal, np.trace):  # ours are of the last two axes
+        options = {"axis1": 0, "axis2": 1, **options}
+    if f is np.split and len(args) > 1 and not isinstance(args[1], int):
+        raise _no_counterpart("split at places", {})  # ours takes lengths
+    args, options = _by_keyword(name, found, args, options)
+    return _called(name, found, args, options)
+
+
+def _counterpart(f: Any, name: str) -> Any:
+    """Our function that means the same; not all that share a name do."""
+    if getattr(np, name, None) is f:  # np.put_along_axis writes into its argument
+        return None if f is np.put_along_axis else FUNCTIONS.get(_NAMES.get(name, name))
+    if getattr(np.linalg, name, None) is f and name in (*_LINALG, "norm"):
+        return FUNCTIONS[name]
+    return None
+
+
+def _of_a_matrix(args: Any, options: dict[str, Any]) -> bool:
+    """Whether np.linalg.norm is asked for a norm of matrices other than the default one."""
+    ord_ = options.get("ord", args[1] if len(args) > 1 else None)
+    axis = options.get("axis", args[2] if len(args) > 2 else None)
+    return ord_ is not None and not (isinstance(axis, int) or args[0].ndim == 1)
+
+
+def _by_keyword(
+    name: str, found: Any, args: Any, options: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """NumPy lets people write np.sum(x, 0); the standard's functions want axis=0."""
+    after = {"diff": ("n", "axis"), "norm": ("ord", "axis")}.get(name, ("axis",))
+    given = found.__code__.co_argcount  # what comes after the data
+    more = args[given:]
+    if more and len(more) <= len(after) and set(after) <= set(found.__kwdefaults__ or {}):
+        return args[:given], {**dict(zip(after, more, strict=False)), **options}
+    return args, options
+
+
+def _called(name: str, found: Any, args: Any, options: dict[str, Any]) -> Any:
+    """Call our function; what it does not take has no counterpart."""
+    missing = np._NoValue  # type: ignore[attr-defined]
+    options = {
+        k: v
+        for k, v in options.items()
+        if v is not missing and (v is not None or k == "axis")  # None may mean: all in a row
+    }
     try:
         return found(*args, **options)
     except TypeError as error:
-        if isinstance(error, DtypeError):
+        if isinstance(error, RetrogradError):
             raise
         raise _no_counterpart(name, options) from error
-
-
-def _by_keyword(name: str, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """NumPy lets people write np.sum(x, 0); the standard's functions want axis=0."""
-    found = FUNCTIONS[_NAMES.get(name, name)]
-    if name in ("diagonal", "trace"):  # ours are of the last two axes
-        options = {"axis1": 0, "axis2": 1, **options}
-    if name == "split" and len(args) > 1 and not isinstance(args[1], int):
-        raise _no_counterpart("split at places", {})  # ours takes lengths
-    given = found.__code__.co_argcount  # the axis is what comes after the data
-    if len(args) == given + 1 and "axis" in (found.__kwdefaults__ or {}):
-        return args[:given], {"axis": args[given], **options}
-    return args, options
 
 
 def _no_counterpart(name: str, options: Any) -> DtypeError:
@@ -124,11 +170,16 @@ def namespace(api_version: str | None = None) -> Any:
 
 @function
 def to_dlpack(x: Any, **options: Any) -> Any:
-    """A capsule for other libraries; it shares memory, unless that is read-only or half."""
+    """A capsule for other libraries; it shares memory, unless that is not x's to give."""
     array = x.array
-    if not array.flags.writeable or 0 in array.strides:
-        array = array.copy()  # others may write to it: never to a broadcast view
-    return array.__dlpack__(**options)
+    if not array.flags.writeable or 0 in array.strides:  # others may write to it
+        if options.get("copy") is False:
+            raise BufferError("__dlpack__: this memory is read-only or repeated; copy is False")
+        array = array.copy()
+    try:
+        return array.__dlpack__(**options)
+    except BufferError as error:
+        raise DtypeError(f"__dlpack__: {x.dtype} cannot be exchanged: {error}") from error
 
 
 @function
@@ -136,17 +187,27 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """A tensor from any object with `__dlpack__`; copied unless `copy=False`."""
     check_device("from_dlpack", device)
     if isinstance(x, Tensor):
-        return x
-    array = np.from_dlpack(x)
+        return FUNCTIONS["asarray"](x, copy=copy)
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise DtypeError(f"from_dlpack: {type(x).__name__} has no __dlpack__")
+    try:
+        array = np.from_dlpack(x)
+    except BufferError as error:
+        raise DtypeError(
+            f"from_dlpack: {type(x).__name__} cannot be read: {error}", hint="rg.asarray(x)"
+        ) from error
     dt.as_dtype("from_dlpack", array.dtype)
     return Tensor(array if copy is False else array.copy())
 
 
 @function
 def deepcopy(x: Tensor) -> Tensor:
-    """A copy of the values; a leaf becomes a new leaf."""
-    found = Tensor(np.array(x.array))
-    return found.requires_grad_() if x.requires_grad and x.is_leaf else found
+    """A copy of the values; a leaf becomes a new leaf, others keep their place on the tape."""
+    if isinstance(x, Box):
+        return x.handle()
+    if x.leaf is not None:
+        return Tensor(np.array(x.array)).requires_grad_()
+    return Tensor(np.array(x.array), x._node)
 
 
 @function

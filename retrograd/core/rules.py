@@ -2,7 +2,7 @@
 
 A rule's parameters are, in order: the cotangents (`g`, or `g_y, g_state` for several
 outputs) or the tangents (`dx`, `dy`), then inputs and outputs by name. A name annotated
-`Spec` keeps a shape and no bytes. A cotangent or tangent with the default None may arrive
+`Spec` keeps a shape and no bytes. A cotangent or tangent annotated `Tensor | None` may arrive
 as None, which means zero; the others arrive as tensors.
 
 A Recipe joins the rules of one op class for one choice of differentiated inputs: what to
@@ -47,33 +47,27 @@ class Parameter(NamedTuple):
 
     name: str
     spec: bool  # annotated Spec
-    optional: bool  # the default is None
+    optional: bool  # annotated Tensor | None
     star: bool  # *xs
 
 
 def parameters(function: Any) -> list[Parameter]:
     """The parameters of a method, read from its code object: inspect would cost too much."""
     code, notes = function.__code__, function.__annotations__
-    names = code.co_varnames[: code.co_argcount]
-    plain = len(names) - len(function.__defaults__ or ())
-    optional = [
-        i >= plain and (function.__defaults__)[i - plain] is None for i in range(len(names))
-    ]
-    found = [
-        Parameter(n, _is_spec(notes.get(n)), o, star=False)
-        for n, o in zip(names, optional, strict=True)
-    ][1:]
+    names = code.co_varnames[1 : code.co_argcount]
+    found = [_parameter(n, notes.get(n), star=False) for n in names]
     if code.co_flags & _VARARGS:
         star = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
-        found.append(Parameter(star, _is_spec(notes.get(star)), optional=False, star=True))
+        found.append(_parameter(star, notes.get(star), star=True))
     return found
 
 
+def _parameter(name: str, note: Any, *, star: bool) -> Parameter:
+    spec = note == "Spec" or getattr(note, "__name__", "") == "Spec"
+    return Parameter(name, spec, optional=note is not None and "None" in str(note), star=star)
+
+
 _VARARGS = 0x04  # inspect.CO_VARARGS
-
-
-def _is_spec(note: Any) -> bool:
-    return note == "Spec" or getattr(note, "__name__", "") == "Spec"
 
 
 def read_rule(cls: Any, name: str) -> Rule | None:

@@ -103,6 +103,7 @@ def trace(f: Callable[..., Any], specs: Sequence[Spec]) -> tuple[Graph, list[Ten
     boxes = [tracer.fresh(s) for s in specs]
     with using(tracer):
         outs = [tracer.own(FUNCTIONS["lift"](o)) for o in f(*boxes)]
+    tracer.known.clear()  # its boxes know the tracer: a cycle that would hold the captured
     given, hidden = len(specs), len(tracer.captured)
     inputs = (*specs, *(t.spec for t in tracer.captured))
 

@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import FUNCTIONS, Elementwise, function, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, magnitude
+from retrograd.ops import arithmetic, cast, magnitude
 
 __all__ = [
     "allclose",
@@ -275,7 +275,8 @@ def isclose(
 ) -> Tensor:
     """Whether |x1 - x2| <= atol + rtol * |x2|, element by element; equal infinities are."""
     x1, x2 = _inexact(x1), _inexact(x2)
-    near = less_equal(magnitude.abs(x1 - x2), atol + rtol * magnitude.abs(x2))
+    bound = arithmetic.add(atol, arithmetic.multiply(rtol, magnitude.abs(x2)))
+    near = less_equal(magnitude.abs(x1 - x2), bound)
     found = (near & isfinite(x2)) | equal(x1, x2)
     return found | (isnan(x1) & isnan(x2)) if equal_nan else found
 

@@ -14,7 +14,7 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import DtypeError
 from retrograd.core.interpret import apply
 from retrograd.core.op import FUNCTIONS, Elementwise, Linear, function, op
-from retrograd.core.spec import Spec
+from retrograd.core.spec import Spec, broadcast_shapes
 from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, cast
 
@@ -132,7 +132,8 @@ class MakeComplex(Elementwise, Linear):
 
     def forward(self, re, im):
         dtype = dt.complex_of(np.result_type(re, im))
-        out = np.empty(np.broadcast_shapes(np.shape(re), np.shape(im)), dtype)
+        to = broadcast_shapes("make_complex", re=np.shape(re), im=np.shape(im))
+        out = np.empty(to, dtype)
         out.real, out.imag = re, im
         return out
 

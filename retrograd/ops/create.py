@@ -293,19 +293,26 @@ def arange(
         )
     whole = all(isinstance(v, int) for v in (first, last, by))
     wanted = _options("arange", dtype, device, dt.int64 if whole else dt.float32)
+    if whole:
+        return made(_integers(first, last, by, wanted))
     try:
-        count = max(-((first - last) // by) if whole else ceil((last - first) / by), 0)
+        (count,) = options.possible("arange", (max(ceil((last - first) / by), 0),))
     except OverflowError as error:
         raise ArgumentError(f"arange: step {by} is too small for {first} to {last}") from error
-    options.possible("arange", (count,))
-    held = np.iinfo(wanted) if wanted.kind in "iu" else np.iinfo(np.int64)
-    ends = (first, first + (count - 1) * by)
-    if whole and count and not held.min <= min(ends) <= max(ends) <= held.max:
-        raise DtypeError(f"arange: {ends[0]} to {ends[1]} does not fit in {held.dtype}")
-    kind = wanted if wanted == dt.uint64 else dt.int64 if whole else dt.float64
     with np.errstate(all="ignore"):
-        steps = np.arange(count).astype(kind) * np.array(by).astype(kind)
-        return made((np.array(first).astype(kind) + steps).astype(wanted))
+        return made((first + by * np.arange(count)).astype(wanted))
+
+
+def _integers(first: int, last: int, by: int, wanted: np.dtype) -> np.ndarray:
+    count = max(-((first - last) // by), 0)
+    end = first + by * (count - 1)
+    held = np.iinfo(wanted if wanted.kind in "iu" else dt.int64)
+    if count and not (held.min <= min(first, end) and max(first, end) <= held.max):
+        raise DtypeError(f"arange: {first} to {end} does not fit in {held.dtype}")
+    options.possible("arange", (count,))
+    one, step = np.uint64(first % 2**64), np.uint64(by % 2**64)  # exact, modulo 2**64
+    words = np.arange(count, dtype=np.uint64) * step + one
+    return (words if wanted == dt.uint64 else words.view(np.int64)).astype(wanted)
 
 
 def _plain(who: str, value: Any) -> Any:

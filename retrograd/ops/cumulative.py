@@ -23,6 +23,7 @@ from retrograd.ops import (
     create,
     gather,
     join,
+    options,
     pad,
     recur,
     reduce,
@@ -359,8 +360,7 @@ def diff(
     """The n-th difference of neighbours along `axis`, of x between `prepend` and `append`."""
     x = lift(x)
     axis = axis_index("diff", axis, x.ndim)
-    if n < 0:
-        raise ArgumentError(f"diff: n must not be negative; got {n}")
+    n = options.integer("diff", "n", n, least=0)
     around = [p if p is None else lift(p) for p in (prepend, append)]
     if any(p is not None for p in around):
         x = join.concat([p for p in (around[0], x, around[1]) if p is not None], axis=axis)

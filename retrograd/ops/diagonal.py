@@ -11,7 +11,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import create, reduce, select, shape
+from retrograd.ops import create, options, reduce, select, shape
 
 __all__ = ["diag", "diagonal", "trace", "tril", "triu"]
 
@@ -124,7 +124,13 @@ def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) ->
     a, b = (axis_index("diagonal", i, x.ndim) for i in (axis1, axis2))
     if a == b:
         raise ArgumentError(f"diagonal: axis1 {axis1} and axis2 {axis2} are the same axis")
-    return apply(Diagonal(offset), shape.moveaxis(x, (a, b), (-2, -1)))
+    moved = shape.moveaxis(x, (a, b), (-2, -1))
+    return apply(Diagonal(_offset("diagonal", "offset", offset, moved.shape)), moved)
+
+
+def _offset(who: str, name: str, value: Any, of: tuple[int, ...]) -> int:
+    """Which diagonal of a matrix; beyond its corners all are alike, and empty."""
+    return max(-of[-2], min(options.integer(who, name, value), of[-1]))
 
 
 @function
@@ -132,12 +138,14 @@ def diag(x: Any, /, *, offset: int = 0) -> Tensor:
     """The diagonal of a matrix; or the matrix of zeros with the vector x on its diagonal."""
     x = lift(x)
     if x.ndim == 2:
-        return apply(Diagonal(offset), x)
+        return apply(Diagonal(_offset("diag", "offset", offset, x.shape)), x)
     if x.ndim != 1:
         raise ShapeError(
             f"diag: needs a vector or a matrix; got shape {x.shape}", hint="rg.diagonal(x)"
         )
+    offset = options.integer("diag", "offset", offset)
     n = x.shape[0] + abs(offset)
+    options.possible("diag", (n, n))
     return apply(OnDiagonal(n, n, offset), x)
 
 
@@ -153,18 +161,19 @@ def trace(
 @function
 def tril(x: Any, /, *, k: int = 0) -> Tensor:
     """Matrices with zeros above diagonal k."""
-    return _triangle("tril", x, lambda rows, columns: np.tri(rows, columns, k, bool))
+    return _triangle("tril", x, k, lambda rows, columns, k: np.tri(rows, columns, k, bool))
 
 
 @function
 def triu(x: Any, /, *, k: int = 0) -> Tensor:
     """Matrices with zeros below diagonal k."""
-    return _triangle("triu", x, lambda rows, columns: ~np.tri(rows, columns, k - 1, bool))
+    return _triangle("triu", x, k, lambda rows, columns, k: ~np.tri(rows, columns, k - 1, bool))
 
 
-def _triangle(who: str, x: Any, mask: Any) -> Tensor:
+def _triangle(who: str, x: Any, k: Any, mask: Any) -> Tensor:
     x = lift(x)
     if x.ndim < 2:
         raise ShapeError(f"{who}: needs at least 2 axes; got shape {x.shape}")
     zero = create.zeros((), dtype=x.dtype)
-    return select.where(lift(mask(*x.shape[-2:])), x, zero)
+    k = _offset(who, "k", k, x.shape)
+    return select.where(lift(mask(*x.shape[-2:], k)), x, zero)

@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, function, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, create, gather, select, shape
+from retrograd.ops import cast, create, gather, options, select, shape
 
 __all__ = ["meshgrid", "one_hot"]
 
@@ -90,6 +90,7 @@ class OneHot(Op):
 def one_hot(indices: Any, num_classes: int, /, *, dtype: Any = None) -> Tensor:
     """1 at the place that each index names along a new last axis, 0 elsewhere."""
     wanted = dt.float32 if dtype is None else dt.as_dtype("one_hot", dtype)
-    if num_classes < 0:
-        raise ArgumentError(f"one_hot: num_classes must be at least 0; got {num_classes}")
-    return apply(OneHot(int(num_classes), wanted), lift(indices))
+    classes = options.integer("one_hot", "num_classes", num_classes, least=0)
+    indices = lift(indices)
+    options.possible("one_hot", (*indices.shape, classes))
+    return apply(OneHot(classes, wanted), indices)

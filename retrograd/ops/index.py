@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.errors import ShapeError
+from retrograd.core.errors import BoundsError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, front, op
 from retrograd.core.spec import Spec, broadcast_shapes
-from retrograd.core.tensor import Tensor
+from retrograd.core.tensor import Box, Tensor
 from retrograd.ops import cast, gather, join, rows, shape
 
 
@@ -279,13 +279,21 @@ def rows_added(length: int, values: Any, targets: Any) -> Tensor:
 
 def coordinates(who: str, arrays: list[Any]) -> Tensor:
     """Integer arrays, broadcast together, as one tensor with as many rows."""
-    arrays = [a if isinstance(a, Tensor) else np.asarray(a) for a in arrays]
+    arrays = [a if isinstance(a, (Tensor, np.ndarray)) else lift(a) for a in arrays]
     if len(arrays) == 1:
-        (a,) = arrays
-        a = a if isinstance(a, Tensor) else lift(a)
+        a = lift(arrays[0])
         return shape.reshape(a, (1, *a.shape))
     to = broadcast_shapes(who, **{f"index {i}": a.shape for i, a in enumerate(arrays)})
+    for a in arrays:
+        if a.dtype == dt.uint64 and not isinstance(a, Box):
+            _signed(who, a.array if isinstance(a, Tensor) else a)
     if not any(isinstance(a, Tensor) for a in arrays):
         return lift(np.stack(np.broadcast_arrays(*arrays), dtype=np.int64, casting="unsafe"))
     each = [shape.broadcast_to(cast.astype(lift(a), dt.int64), to) for a in arrays]
     return join.stack(each)
+
+
+def _signed(who: str, indices: np.ndarray) -> None:
+    """Refuse what would become a negative index in int64."""
+    if indices.size and indices.max() >= 2**63:
+        raise BoundsError(f"{who}: index {indices.max()} is outside every axis")

@@ -27,6 +27,9 @@ __all__ = [
 ]
 
 
+MOST_PIECES = 2**24  # each is a tensor of its own
+
+
 def beside(shape_: tuple[int, ...], axis: int) -> tuple[int, ...]:
     """A shape without one of its axes."""
     return (*shape_[:axis], *shape_[axis + 1 :])
@@ -213,8 +216,8 @@ def _count(who: str, sections: Any) -> int:
         raise ArgumentError(
             f"{who}: sections must be a number or lengths; got {sections!r}"
         ) from error
-    if count < 1:
-        raise ArgumentError(f"{who}: sections must be at least 1; got {count}")
+    if not 1 <= count <= MOST_PIECES:
+        raise ArgumentError(f"{who}: sections must be from 1 to {MOST_PIECES}; got {count}")
     return count
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Multilinear, aligned, function, op
 from retrograd.core.spec import Spec, axis_index, broadcast_shapes
 from retrograd.core.tensor import Tensor
-from retrograd.ops import arithmetic, reduce, shape
+from retrograd.ops import arithmetic, options, reduce, shape
 from retrograd.ops import complex as complex_
 
 __all__ = [
@@ -137,7 +136,7 @@ def _paired(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list[int
             )
         pair = [list(s) if isinstance(s, (tuple, list)) else [s] for s in axes]
     else:
-        count = index(axes)
+        count = options.integer("tensordot", "axes", axes)
         if not 0 <= count <= min(len(a), len(b)):
             raise ArgumentError(
                 f"tensordot: axes {count} must be from 0 to {min(len(a), len(b))}, the axes "
@@ -160,6 +159,7 @@ def _paired(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list[int
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The dot product along `axis`, of x1's complex conjugate with x2; the rest broadcasts."""
     a, b = lift(x1), lift(x2)
+    axis = options.integer("vecdot", "axis", axis)
     ndim = min(a.ndim, b.ndim)
     if not -ndim <= axis < (a.ndim if a.ndim == b.ndim else 0):
         raise ArgumentError(

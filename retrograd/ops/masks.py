@@ -16,9 +16,9 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, function, op
-from retrograd.core.spec import Spec, broadcast_shapes, shape_tuple
+from retrograd.core.spec import Spec, broadcast_shapes
 from retrograd.core.tensor import Tensor
-from retrograd.ops import gather, getitem, join, rows, scatter, select, shape
+from retrograd.ops import gather, getitem, join, options, rows, scatter, select, shape
 
 __all__ = ["argwhere", "masked_fill", "masked_select", "nonzero"]
 
@@ -70,8 +70,16 @@ def _places(who: str, x: Any, size: int | None, fill_value: int) -> Any:
         raise ArgumentError(f"{who}: x has no axes; it needs at least one")
     if size is None:
         return lift(np.stack(np.nonzero(getitem.concrete(who, x))))
-    (size,) = shape_tuple(who, size)
-    return apply(Nonzero(size, int(fill_value)), x)
+    size = _size(who, size)
+    fill = options.integer(who, "fill_value", fill_value)
+    if not -(2**63) <= fill < 2**63:
+        raise ArgumentError(f"{who}: fill_value {fill} does not fit in int64")
+    return apply(Nonzero(size, fill), x)
+
+
+def _size(who: str, size: Any) -> int:
+    """How many places a result has."""
+    return options.possible(who, (options.integer(who, "size", size, least=0),))[0]
 
 
 @function
@@ -109,7 +117,7 @@ def masked_select(
     x, mask = (shape.reshape(shape.broadcast_to(y, to), (prod(to),)) for y in (x, mask))
     if size is None:
         return getitem.getitem(x, mask)
-    (size,) = shape_tuple("masked_select", size)
+    size = _size("masked_select", size)
     places = shape.reshape(apply(Nonzero(size, -1), mask), (size,))
     if not prod(to):
         x = lift(np.zeros(1, x.dtype))

@@ -23,14 +23,15 @@ def integer(who: str, name: str, value: Any, *, least: int | None = None) -> int
     except TypeError as error:
         raise ArgumentError(f"{who}: {name} must be an integer; got {_shown(value)}") from error
     if least is not None and found < least:
-        raise ArgumentError(f"{who}: {name} must be at least {least}; got {found}")
+        rule = f"must be at least {least}" if least else "must not be negative"
+        raise ArgumentError(f"{who}: {name} {rule}; got {found}")
     return found
 
 
 def number(who: str, name: str, value: Any) -> float:
     """One real number, of Python's, NumPy's or ours, as a Python float."""
     try:
-        if isinstance(value, (str, bytes)) or getattr(value, "ndim", 0):
+        if isinstance(value, (str, bytes)) or getattr(value, "ndim", 0) != 0:
             raise TypeError(f"a {type(value).__name__} is not a number")
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:

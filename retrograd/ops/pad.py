@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Op, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import create, join, select, shape, slices, turn
+from retrograd.ops import create, join, options, select, shape, slices, turn
 
 __all__ = ["pad"]
 
@@ -78,6 +78,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
         raise ArgumentError(f"pad: mode {mode!r} is not one of constant, {', '.join(_SOURCES)}")
     if not any(a or b for a, b in widths):
         return unchanged(x)
+    options.possible("pad", tuple(a + n + b for n, (a, b) in zip(x.shape, widths, strict=True)))
     if mode == "constant":
         return _constant(x, widths, constant_values)
     for axis, (before, after) in enumerate(widths):

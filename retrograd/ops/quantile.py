@@ -12,7 +12,18 @@ from retrograd.core.interpret import lift
 from retrograd.core.op import function
 from retrograd.core.spec import axes_tuple
 from retrograd.core.tensor import Box, Tensor
-from retrograd.ops import cast, compare, gather, pad, reduce, rounding, select, shape, sort
+from retrograd.ops import (
+    cast,
+    compare,
+    create,
+    gather,
+    pad,
+    reduce,
+    rounding,
+    select,
+    shape,
+    sort,
+)
 
 __all__ = ["median", "quantile"]
 
@@ -63,7 +74,9 @@ def _numbers(who: str, x: Any) -> Any:
 
 def _shares(q: Any) -> Any:
     """q in float64, so that q * (n - 1) has its digits; checked where its values are known."""
-    q = cast.astype(q, dt.float64) if isinstance(q, Tensor) else Tensor(np.asarray(q, float))
+    if getattr(q, "dtype", dt.float64).kind == "c":
+        raise DtypeError(f"quantile: q must be real; got {q.dtype}")
+    q = create.asarray(q, dtype=dt.float64)
     if not isinstance(q, Box) and not np.all((q.array >= 0) & (q.array <= 1)):
         raise ArgumentError("quantile: q must be from 0 to 1")
     return q

@@ -15,9 +15,9 @@ from retrograd.core import rng as bits_of
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Elementwise, op
-from retrograd.core.spec import Spec, broadcast_shapes, shape_tuple
+from retrograd.core.spec import Spec, broadcast_shapes
 from retrograd.core.tensor import Box, Tensor
-from retrograd.ops import cast, join, logic
+from retrograd.ops import cast, join, logic, options
 from retrograd.ops import random_keys as keys
 from retrograd.ops import shape as shapes
 
@@ -202,7 +202,7 @@ def plan(who: str, to: Any, dtype: Any, **named: Any) -> tuple[tuple[int, ...], 
     given = {n: lift(v) for n, v in named.items() if not number(v)}
     sizes = {n: v.shape for n, v in given.items()}
     found = broadcast_shapes(who, **sizes)
-    wanted = found if to is None else shape_tuple(who, to)
+    wanted = found if to is None else options.sizes(who, to)
     if broadcast_shapes(who, **sizes, shape=wanted) != wanted:
         listed = ", ".join(f"{n} {s}" for n, s in sizes.items())
         raise ShapeError(f"{who}: shape {wanted} is too small for the parameters: {listed}")

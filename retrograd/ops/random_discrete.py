@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from math import prod
 from typing import Any
 
@@ -13,9 +12,9 @@ from retrograd.core import rng as bits_of
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import op
-from retrograd.core.spec import Spec, axis_index, broadcast_shapes, shape_tuple
+from retrograd.core.spec import Spec, axis_index, broadcast_shapes
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, elementary, extrema, gather, sort
+from retrograd.ops import cast, elementary, extrema, gather, options, sort
 from retrograd.ops import random as laws
 from retrograd.ops import random_keys as keys
 from retrograd.ops import shape as shapes
@@ -158,7 +157,7 @@ def randint(
     dtype = dt.as_dtype(who, dtype)
     if dtype not in dt.INTEGERS:
         raise DtypeError(f"{who}: dtype must be an integer's; got {dtype}")
-    low, high = _whole(who, "low", low), _whole(who, "high", high)
+    low, high = options.integer(who, "low", low), options.integer(who, "high", high)
     if low >= high:
         raise ArgumentError(f"{who}: low must be below high; got low {low}, high {high}")
     limits = np.iinfo(dtype)
@@ -167,15 +166,8 @@ def randint(
             f"{who}: integers from {low} up to {high - 1} do not fit in {dtype}, "
             f"which holds {limits.min} up to {limits.max}"
         )
-    drawn = RandomInteger(shape_tuple(who, shape), low, high)
+    drawn = RandomInteger(options.sizes(who, shape), low, high)
     return cast.astype(apply(drawn, keys.key_of(who, key)), dtype)
-
-
-def _whole(who: str, name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError as error:
-        raise ArgumentError(f"{who}: {name} must be a Python integer; got {value!r}") from error
 
 
 def categorical(key: Any, logits: Any, shape: Any = None, *, axis: int = -1) -> Tensor:
@@ -193,7 +185,7 @@ def categorical(key: Any, logits: Any, shape: Any = None, *, axis: int = -1) -> 
     beside, n = logits.shape[:-1], logits.shape[-1]
     if not n:
         raise ShapeError(f"{who}: logits has no element along axis {axis} to choose from")
-    to = beside if shape is None else shape_tuple(who, shape)
+    to = beside if shape is None else options.sizes(who, shape)
     if broadcast_shapes(who, logits_beside_axis=beside, shape=to) != to:
         raise ShapeError(f"{who}: shape {to} is too small for logits, beside axis {beside}")
     noise = laws.gumbel(keys.key_of(who, key), (*to, n), dtype=logits.dtype)
@@ -204,7 +196,7 @@ def permutation(key: Any, x: Any, *, axis: int = 0) -> Tensor:
     """The integers below x in random order; or a tensor x with its slices along `axis` so."""
     who = "random.permutation"
     if isinstance(x, (int, np.integer)):
-        (n,) = shape_tuple(who, x)
+        (n,) = options.sizes(who, x)
         return apply(RandomPermutation(n), keys.key_of(who, key))
     x = lift(x)
     axis = axis_index(who, axis, x.ndim)
@@ -234,8 +226,8 @@ def choice(
     whole = isinstance(x, (int, np.integer))
     x = x if whole else lift(x)
     axis = 0 if whole else axis_index(who, axis, x.ndim)
-    n = shape_tuple(who, x)[0] if whole else x.shape[axis]
-    to = shape_tuple(who, shape)
+    n = options.sizes(who, x)[0] if whole else x.shape[axis]
+    to = options.sizes(who, shape)
     if prod(to) > n and not (n and replace):
         raise ArgumentError(
             f"{who}: {prod(to)} were asked for, and there are {n} to choose from"

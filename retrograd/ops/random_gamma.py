@@ -19,9 +19,9 @@ from retrograd.core import rng_gamma, special
 from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Elementwise, op
-from retrograd.core.spec import Spec, shape_tuple
+from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary, logsumexp, select
+from retrograd.ops import elementary, logsumexp, options, select
 from retrograd.ops import random as laws
 from retrograd.ops import random_keys as keys
 
@@ -217,7 +217,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, *, dtype: Any = None) -> 
     if not alpha.ndim:
         raise ShapeError(f"{who}: alpha needs a last axis, one parameter for each share")
     if shape is not None:
-        shape = (*shape_tuple(who, shape), alpha.shape[-1])
+        shape = (*options.sizes(who, shape), alpha.shape[-1])
     to, dtype = laws.plan(who, shape, dtype, alpha=alpha)
     laws.refuse(who, "alpha", alpha, "above 0", lambda x: ~(x > 0))
     logs = apply(LOG_DRAW, keys.key_of(who, key), laws.repeat(alpha, to, dtype))

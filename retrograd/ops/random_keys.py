@@ -17,8 +17,9 @@ from retrograd.core import rng as bits_of
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, front, op
-from retrograd.core.spec import Spec, shape_tuple, spec_of
+from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
+from retrograd.ops import options
 
 HOST = "drawn by NumPy until the compiler has its own"
 
@@ -147,7 +148,8 @@ def key_of(who: str, key: Any) -> Tensor:
 
 def split(key: Any, n: int = 2) -> Tensor:
     """`n` new keys, as uint32[n, 2]: independent of each other and of all drawn by `key`."""
-    (n,) = shape_tuple("random.split", n)
+    n = options.integer("random.split", "n", n, least=0)
+    options.possible("random.split", (n, 2))
     return apply(SplitKey(n), key_of("random.split", key))
 
 
@@ -194,4 +196,4 @@ class RandomBits(Keyed):
 
 def bits(key: Any, shape: Any = ()) -> Tensor:
     """Random uint32 words: all values are equally likely. A short draw begins a longer one."""
-    return apply(RandomBits(shape_tuple("random.bits", shape)), key_of("random.bits", key))
+    return apply(RandomBits(options.sizes("random.bits", shape)), key_of("random.bits", key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,47 @@ def shift(x: Any, by: int) -> Tensor:
     return apply(Shift(by), x)
 
 
+NARROW, LONG = 512, 64  # fewer elements than the one, more steps than the other: in blocks
+
+
+def solve(a: np.ndarray, b: np.ndarray, h: np.ndarray, *, backwards: bool) -> np.ndarray:
+    """h[t] = a[t] * h[t-1] + b[t] along axis 0 from h; a may broadcast along the others."""
+    out = np.empty(b.shape, b.dtype)
+    x, y, z = (v[::-1] if backwards else v for v in (a, b, out))
+    start = 0
+    if len(b) > LONG and b.size <= NARROW * len(b):
+        start = _blocks(x, y, h, z)
+        h = z[start - 1] if start else h
+    for t in range(start, len(b)):
+        z[t] = h = x[t] * h + y[t]
+    return out
+
+
+def _blocks(a: Any, b: Any, h: Any, out: Any) -> int:
+    """Many short walks side by side, then what each hands to the next; how far it came.
+
+    Two square roots of steps of Python instead of all. It is not done where a product of
+    a's leaves the range of numbers, since 0 * inf would come of it.
+    """
+    length = isqrt(len(b))
+    count = len(b) // length
+    far = count * length
+    factors, local = (v[:far].reshape(count, length, *v.shape[1:]) for v in (a, b))
+    through = np.multiply.accumulate(factors, axis=1)
+    if not np.isfinite(through).all():
+        return 0
+    local = local.copy()
+    for t in range(1, length):
+        local[:, t] += factors[:, t] * local[:, t - 1]
+    given = np.empty((count, 1, *b.shape[1:]), b.dtype)
+    for c in range(count):
+        given[c, 0] = h
+        h = through[c, -1] * h + local[c, -1]
+    local += through * given
+    out[:far] = local.reshape(far, *b.shape[1:])
+    return far
+
+
 @op
 class Recurrence(Op):
     """h[t] = a[t] * h[t-1] + b[t] along axis 0, starting from zero."""
@@ -70,10 +112,7 @@ class Recurrence(Op):
         return same("recurrence", a=a, b=b)
 
     def forward(self, a, b):
-        out, h = np.empty_like(b), np.zeros(b.shape[1:], b.dtype)
-        for t in range(len(b))[:: self.step]:
-            out[t] = h = a[t] * h + b[t]
-        return out
+        return solve(a, b, np.zeros(b.shape[1:], b.dtype), backwards=self.reverse_time)
 
     def jvp(self, da, db, a, out):
         return apply(self, a, da * shift(out, self.step) + db)
@@ -97,6 +136,7 @@ class Recurrence(Op):
     def samples(rng):
         for backwards in (False, True):
             yield Recurrence(backwards), rng.uniform(-1, 1, (6, 3)), rng.normal(size=(6, 3))
+            yield Recurrence(backwards), rng.uniform(-1, 1, 67), rng.normal(size=67)
 
     @staticmethod
     def refuses(rng):

@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, Op, function, op
 from retrograd.core.spec import Spec, axes_tuple
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, power, select, shape
+from retrograd.ops import cast, options, power, select, shape
 
 __all__ = ["all", "any", "count_nonzero", "mean", "std", "sum", "var"]
 
@@ -221,11 +221,12 @@ def var(
 ) -> Tensor:
     """The variance over `axis`: squared distances from the mean over n - `correction`.
 
-    NaN of no elements; a correction that leaves nothing to divide by is refused.
+    NaN of no elements, and where the correction leaves nothing to divide by.
     """
     x = lift(x)
     axes = axes_tuple("var", axis, x.ndim)
-    return apply(Variance(axes, float(correction), bool(keepdims)), x)
+    correction = options.number("var", "correction", correction)
+    return apply(Variance(axes, correction, bool(keepdims)), x)
 
 
 @function
@@ -235,6 +236,7 @@ def std(
     """The standard deviation over `axis`, as `var`; where all are equal its gradient is 0."""
     x = lift(x)
     axes = axes_tuple("std", axis, x.ndim)
+    correction = options.number("std", "correction", correction)
     return root(var(x, axis=axes, correction=correction, keepdims=keepdims))
 
 

@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Elementwise, function, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import arithmetic, magnitude
+from retrograd.ops import arithmetic, cast, compare, magnitude, options, select
 
 __all__ = ["ceil", "copysign", "floor", "nextafter", "round", "stop_gradient", "trunc"]
 
@@ -111,12 +111,16 @@ def round(x: Any, /, decimals: int = 0) -> Tensor:
     Of complex numbers, both parts; integers stay.
     """
     x = lift(x)
+    decimals = options.integer("round", "decimals", decimals)
     if not decimals or x.dtype.kind in "iu":
         return _rounded(ROUND, x)
-    scale = 10.0 ** abs(decimals)
+    x = x if dt.is_inexact(x.dtype) else cast.astype(x, dt.float32)
+    most = int(np.log10(float(dt.finfo(x.dtype).max)))  # farther, the scale is no number
+    scale = 10.0 ** min(abs(decimals), most)
     if decimals < 0:
         return apply(ROUND, x / scale) * scale
-    return apply(ROUND, x * scale) / scale
+    wide = x * scale  # where that is too large, x has no digits to lose
+    return select.where(compare.isfinite(wide), apply(ROUND, wide) / scale, stop_gradient(x))
 
 
 @op
@@ -148,8 +152,8 @@ class Nextafter(Elementwise):
 @function
 def nextafter(x1: Any, x2: Any, /) -> Tensor:
     """The floating-point number next to x1 on the way to x2, element by element."""
-    dtypes = [x.dtype for x in (x1, x2) if hasattr(x, "dtype")]
-    common = dt.promote("nextafter", *dtypes) if dtypes else dt.float32
+    x1, x2 = (x if type(x) in dt._PYTHON else lift(x) for x in (x1, x2))
+    common = dt.result_type(x1, x2)
     return apply(Nextafter(str(common) if common in dt.HALF else ""), x1, x2)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from retrograd.core.errors import ArgumentError, BoundsError, ShapeError
 from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Linear, function, op
-from retrograd.core.spec import Spec, axes_tuple, axis_index, broadcast_shapes, shape_tuple
+from retrograd.core.spec import Spec, axes_tuple, axis_index, broadcast_shapes
 from retrograd.core.tensor import Tensor
-from retrograd.ops import reduce
+from retrograd.ops import options, reduce
 
 __all__ = [
     "atleast_1d",
@@ -76,7 +76,7 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:  # no
     Tensors do not change, so `copy`, which the standard has, makes no difference.
     """
     x = lift(x)
-    to = lengths("reshape", shape)
+    to = options.possible("reshape", lengths("reshape", shape))
     if to and min(to) < 0:
         to = _inferred(x.shape, to)
     return unchanged(x) if to == x.shape else apply(Reshape(to), x)
@@ -143,7 +143,7 @@ class BroadcastTo(Linear):
 def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
     """x repeated to `shape` by the rules of broadcasting."""
     x = lift(x)
-    shape = shape_tuple("broadcast_to", shape)
+    shape = options.sizes("broadcast_to", shape)
     return unchanged(x) if x.shape == shape else apply(BroadcastTo(shape), x)
 
 
@@ -178,6 +178,8 @@ class PermuteDims(Linear):
 def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
     """The axes of x in the order `axes`."""
     x = lift(x)
+    if not isinstance(axes, (tuple, list)):
+        raise ArgumentError(f"permute_dims: axes must be a sequence of integers; got {axes!r}")
     order = tuple(axis_index("permute_dims", a, x.ndim) for a in axes)
     if sorted(order) != list(range(x.ndim)):
         raise ArgumentError(

@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, front, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import gather
+from retrograd.ops import gather, options
 
 __all__ = ["argsort", "searchsorted", "sort", "topk"]
 
@@ -168,7 +168,8 @@ class Topk(Op):
 def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest elements along `axis`, largest first, and their indices."""
     x = lift(x)
-    return apply(Topk(int(k), axis_index("topk", axis, x.ndim), bool(largest)), x)
+    k, axis = options.integer("topk", "k", k), axis_index("topk", axis, x.ndim)
+    return apply(Topk(k, axis, bool(largest)), x)
 
 
 @op

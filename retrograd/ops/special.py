@@ -6,7 +6,6 @@ The NumPy code is in `core.special`: float64 inside, rounded once.
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import apply
 from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary
+from retrograd.ops import elementary, options
 
 __all__ = [
     "digamma",
@@ -31,6 +30,7 @@ __all__ = [
     "polygamma",
 ]
 
+MOST_ORDER = 1000  # of polygamma
 NO_KERNEL = "its fits and series are NumPy code in core.special, in float64"
 ROOT_HALF, ROOT_2PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
 
@@ -324,10 +324,9 @@ class Polygamma(Elementwise):
 @function
 def polygamma(n: int, x: Any, /) -> Tensor:
     """The n-th derivative of digamma at x, element by element; n is a Python integer."""
-    try:
-        order = operator.index(n)
-    except TypeError as error:
-        raise ArgumentError(f"polygamma: n must be an integer; got {n!r}") from error
+    order = options.integer("polygamma", "n", n)
     if order < 0:
         raise ArgumentError(f"polygamma: n must be 0 or more; got {order}")
+    if order > MOST_ORDER:
+        raise ArgumentError(f"polygamma: n must be at most {MOST_ORDER}; got {order}")
     return apply(Polygamma(order) if order else DIGAMMA, x)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec, axes_tuple, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import gather, shape
+from retrograd.ops import gather, options, shape
 
 __all__ = ["flip", "repeat", "roll", "rot90", "tile"]
 
@@ -58,10 +57,12 @@ def flip(x: Any, /, *, axis: Any = None) -> Tensor:
 def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     """x turned k times by 90 degrees, from the first of two axes towards the second."""
     x = lift(x)
+    if not isinstance(axes, (tuple, list)) or len(axes) != 2:
+        raise ArgumentError(f"rot90: axes must be a pair of integers; got {axes!r}")
     first, second = (axis_index("rot90", a, x.ndim) for a in axes)
     if first == second:
         raise ArgumentError(f"rot90: axes {tuple(axes)} must be two different ones")
-    k %= 4
+    k = options.integer("rot90", "k", k) % 4
     if k == 2:
         return flip(x, axis=(first, second))
     if k == 1:
@@ -124,7 +125,7 @@ def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
     total: dict[int, int] = {}
     for n, a in zip(by, axes, strict=True):  # an axis may be named twice: shifts add up
         place = axis_index("roll", a, x.ndim)
-        total[place] = total.get(place, 0) + index(n)
+        total[place] = total.get(place, 0) + options.integer("roll", "shift", n)
     return apply(Roll(tuple(total.values()), tuple(total)), x)
 
 
@@ -138,6 +139,7 @@ def tile(x: Any, repetitions: Any, /) -> Tensor:
     ndim = max(x.ndim, len(times))
     old = (1,) * (ndim - x.ndim) + x.shape
     times = (1,) * (ndim - len(times)) + times
+    options.possible("tile", tuple(t * n for t, n in zip(times, old, strict=True)))
     pairs = tuple(n for pair in zip(times, old, strict=True) for n in pair)
     apart = tuple(n for length in old for n in (1, length))
     wide = shape.broadcast_to(shape.reshape(x, apart), pairs)
@@ -158,6 +160,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     before, length, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     counts = _counts(repeats, length)
     if isinstance(counts, np.ndarray):
+        options.possible("repeat", (sum(counts.tolist()),))
         where = lift(np.repeat(np.arange(length), counts))
         return gather.take(x, where, axis=axis)
     apart = shape.reshape(x, (*before, length, 1, *after))
@@ -167,7 +170,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
 
 def _counts(repeats: Any, length: int) -> Any:
     """One number, or an array with one for each of `length` places."""
-    counts = repeats.array if isinstance(repeats, Tensor) else np.asarray(repeats)
+    counts = lift(repeats).array
     if counts.size and counts.dtype.kind not in "iu":
         raise DtypeError(f"repeat: repeats must be integers; got {counts.dtype}")
     if counts.size and counts.min() < 0:

@@ -17,7 +17,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, function, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, create, extrema, gather, pad, select, shape, sort
+from retrograd.ops import cast, create, extrema, gather, options, pad, select, shape, sort
 
 __all__ = [
     "bincount",
@@ -165,8 +165,7 @@ def unique(
 
 
 def _sized(x: Any, size: int, fill_value: Any) -> UniqueAll:
-    if size < 0:
-        raise ArgumentError(f"unique: size must not be negative; got {size}")
+    (size,) = options.possible("unique", (options.integer("unique", "size", size, least=0),))
     flat = shape.reshape(x, (x.size,))
     indices, ranks, counts = apply(Unique(size), flat)
     ranks = shape.reshape(ranks, x.shape)
@@ -199,7 +198,10 @@ def bincount(
         raise ShapeError(f"bincount: x must have one axis; got shape {x.shape}")
     x = cast.astype(x, dt.int64)
     if length is None:
-        length = builtins.max(int(extrema.max(x)) + 1 if x.size else 0, minlength)
+        least = options.integer("bincount", "minlength", minlength, least=0)
+        length = builtins.max(int(extrema.max(x)) + 1 if x.size else 0, least)
+    length = options.integer("bincount", "length", length, least=0)
+    options.possible("bincount", (length,))
     w = create.ones(x.shape, dtype=dt.int64) if weights is None else lift(weights)
     # a negative number is outside, not counted from the end
     places = select.where(x < 0, length, x)
@@ -216,31 +218,43 @@ def histogram(
     outside, and NaN, is left out. `range` is from the smallest to the largest x unless told.
     """
     x = lift(x)
-    x = shape.reshape(x, (x.size,))
+    x, of = shape.reshape(x, (x.size,)), x.shape
     edges = _edges(x, bins, range)
     n = edges.shape[0] - 1
     found = sort.searchsorted(edges, x, side="right") - 1
     last = x == pad.piece(edges, 0, n, 1)
     inside = (found >= 0) & (found < n) | last
     slot = select.where(last, n - 1, select.where(inside, found, n))
-    counted = bincount(slot, None if weights is None else lift(weights), length=n + 1)
+    counted = bincount(slot, _weights(weights, of), length=n + 1)
     return pad.piece(counted, 0, 0, n), edges
 
 
+def _weights(weights: Any, of: tuple[int, ...]) -> Any:
+    if weights is None:
+        return None
+    weights = lift(weights)
+    if weights.shape != of:
+        raise ShapeError(f"histogram: weights {weights.shape} must have the shape of x {of}")
+    return shape.reshape(weights, (weights.size,))
+
+
 def _edges(x: Any, bins: Any, range_: Any) -> Tensor:
-    if not isinstance(bins, int):
+    if not isinstance(bins, (int, np.integer)):
         edges = lift(bins)
         if edges.ndim != 1 or edges.shape[0] < 2:
             raise ShapeError(f"histogram: edges must be two or more; got shape {edges.shape}")
         return edges
     if bins < 1:
         raise ArgumentError(f"histogram: bins must be at least 1; got {bins}")
+    options.possible("histogram", (bins + 1,))
     if range_ is not None:
-        low, high = float(range_[0]), float(range_[1])
+        if not isinstance(range_, (tuple, list)) or len(range_) != 2:
+            raise ArgumentError(f"histogram: range must be a pair of numbers; got {range_!r}")
+        low, high = (options.number("histogram", "range", r) for r in range_)
     else:
         low, high = (float(extrema.min(x)), float(extrema.max(x))) if x.size else (0.0, 1.0)
-    if not low <= high:
-        raise ArgumentError(f"histogram: range must go from low to high; got ({low}, {high})")
+    if not -np.inf < low <= high < np.inf:
+        raise ArgumentError(f"histogram: range must go from low to high; got {(low, high)}")
     if low == high:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, bins + 1)

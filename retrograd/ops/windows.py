@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import create, gather, pad, shape
+from retrograd.ops import create, gather, options, pad, shape
 
 __all__ = ["fold", "sliding_window_view", "unfold"]
 
@@ -150,8 +150,10 @@ def unfold(x: Any, size: int, /, *, axis: int = -1, step: int = 1, dilation: int
     a view of x: no bytes are copied.
     """
     x = lift(x)
-    _positive("unfold", size=size, step=step, dilation=dilation)
-    return apply(Unfold(axis_index("unfold", axis, x.ndim), size, step, dilation), x)
+    size, step, dilation = _positive("unfold", size=size, step=step, dilation=dilation)
+    axis = axis_index("unfold", axis, x.ndim)
+    step = min(step, max(x.shape[axis], 1))  # longer steps find the first window too
+    return apply(Unfold(axis, size, step, dilation), x)
 
 
 @function
@@ -161,10 +163,13 @@ def fold(x: Any, length: int, /, *, axis: int = -1, step: int = 1, dilation: int
     The transpose of `unfold` with the same options.
     """
     x = lift(x)
-    _positive("fold", step=step, dilation=dilation)
+    step, dilation = _positive("fold", step=step, dilation=dilation)
+    length = options.integer("fold", "length", length, least=0)
     if x.ndim < 2:
         raise ShapeError(f"fold: x {x.shape} needs an axis of windows and one of their places")
-    return apply(Fold(axis_index("fold", axis, x.ndim - 1), length, step, dilation), x)
+    axis = axis_index("fold", axis, x.ndim - 1)
+    options.possible("fold", (*x.shape[:axis], length, *x.shape[axis + 1 : -1]))
+    return apply(Fold(axis, length, step, dilation), x)
 
 
 @function
@@ -184,9 +189,5 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Tensor:
     return x
 
 
-def _positive(who: str, **options: Any) -> None:
-    for name, value in options.items():
-        if not isinstance(value, int) or value < 1:
-            raise ArgumentError(
-                f"{who}: {name} must be an integer of at least 1; got {value!r}"
-            )
+def _positive(who: str, **named: Any) -> list[int]:
+    return [options.integer(who, name, value, least=1) for name, value in named.items()]

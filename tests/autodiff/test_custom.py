@@ -291,13 +291,66 @@ def test_mapped_beside_shared_arguments(rng):
     assert t.shape == w.shape
 
 
-def test_captured_tensors_are_constants(rng):
-    """What a custom function takes from outside without an argument has no gradient by it."""
+def scaled(w):
+    """y times w, where w is captured and no argument."""
+    return rg.custom_vjp(lambda y: y * w).defvjp(lambda y: (y * w, ()), lambda _, g: (g * w,))
+
+
+def test_captured_constants_are_fine(rng):
+    """What a custom function captures may be any tensor that nobody differentiates here."""
+    w, x = array(rng, 3), array(rng, 3)
+    assert_close(rg.grad(lambda x: rg.sum(scaled(w)(x)))(x), w)
+    tracked = leaf(w.numpy())  # a leaf of the tape is a constant inside transforms
+    assert_close(rg.grad(lambda x: rg.sum(scaled(tracked)(x)))(x), w)
+    assert_close(rg.grad(lambda w: rg.sum(scaled(w.detach())(x) * w))(w), x * w)
+    assert_close(rg.vmap(scaled(w), in_axes=0)(rg.stack([x, x]))[0], x * w)
+    with rg.no_grad():
+        assert_close(scaled(tracked)(x), x * w)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda f, w: rg.grad(f)(w),
+        lambda f, w: rg.jvp(f, (w,), (w,)),
+        lambda f, w: rg.vmap(f)(rg.stack([w, w])),
+        lambda f, w: rg.vmap(rg.grad(f))(rg.stack([w, w])),
+        lambda f, w: rg.hessian(f)(w),
+        lambda f, w: rg.scan(lambda c, _: (f(c), None), rg.sum(w), length=2),
+        lambda f, w: f(leaf(w.numpy())),
+    ],
+    ids=["grad", "jvp", "vmap", "vmap of grad", "hessian", "scan", "tape"],
+)
+@pytest.mark.parametrize("tracked", [True, False], ids=["argument too", "captured alone"])
+def test_captured_variables_are_refused(around, tracked, rng):
+    """What is differentiated must be an argument: captured, its gradient would be lost."""
     w = array(rng, 3)
-    f = lambda w: rg.custom_vjp(lambda x: x * w).defvjp(
-        lambda x: (x * w, ()), lambda _, g: (g * w,)
+    f = lambda w: rg.sum(scaled(w)(w * 2 if tracked else rg.ones(3, dtype=np.float64)))
+    with pytest.raises(rg.RetrogradError, match="captures a tensor|captured by a function"):
+        around(f, w)
+
+
+def test_custom_functions_nest(rng):
+    """One inside another, and transforms inside a rule's function."""
+    x, inner = array(rng, 3), cube_by_vjp()
+    outer = rg.custom_vjp(lambda x: inner(x) * x).defvjp(
+        lambda x: (inner(x) * x, x),
+        lambda x, g: (g * rg.vmap(rg.grad(lambda t: inner(t) * t))(x),),
     )
-    assert_close(rg.grad(lambda w: rg.sum(f(w)(rg.ones(3)) + w))(w), np.ones(3))
+    g = lambda f: lambda x: rg.sum(f(x) * f(x))
+    plainly = lambda x: x * x * x * x
+    for order in (rg.grad, rg.hessian, lambda f: rg.grad(lambda x: rg.sum(rg.grad(f)(x)))):
+        assert_close(order(g(outer))(x), order(g(plainly))(x))
+
+
+def test_parts_of_a_cotangent_may_be_none(rng):
+    """None at any place of a cotangent's tree is zero below it."""
+    f = rg.custom_vjp(lambda p: p["a"] * p["b"][0]).defvjp(
+        lambda p: (p["a"] * p["b"][0], p["b"][0]), lambda b, g: ({"a": g * b, "b": (None,)},)
+    )
+    p = {"a": array(rng, 3), "b": (array(rng, 3),)}
+    found = rg.grad(lambda p: rg.sum(f(p)))(p)
+    assert_close(found, {"a": p["b"][0], "b": (np.zeros(3),)})
 
 
 def test_residuals_do_not_outlive_backward(rng):
@@ -355,7 +408,7 @@ def test_rules_that_do_not_fit_are_refused(rng):
     for backward, error, text in (
         (lambda r, g: (g,), DerivativeError, "f: the backward rule returned 1 cotangents for 2"),
         (lambda r, g: g, DerivativeError, "f: the backward rule returned 1 cotangents for 2"),
-        (lambda r, g: (g, {"a": g, "b": g}), DerivativeError, "f: the backward rule"),
+        (lambda r, g: (g, {"a": g, "b": g}), DerivativeError, r"f: the backward rule returned dict\("),
         (lambda r, g: (g, rg.ones(7)), OpError, r"cotangent of shape \(7,\) for an input of shape \(3,\)"),
     ):
         f = made(right, backward)

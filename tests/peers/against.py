@@ -5,7 +5,8 @@ the tests collected without them.
 """
 
 import importlib
-from functools import cache
+import sys
+from functools import reduce
 
 import numpy as np
 
@@ -15,13 +16,21 @@ from retrograd.testing.compare import assert_close
 
 
 class Lazy:
-    """A module that is imported when an attribute of it is first used."""
+    """A module, or something in it, that is imported when it is first called."""
 
-    def __init__(self, name):
-        self._name = name
+    def __init__(self, module, *path):
+        self._module, self._path = module, path
+
+    def _found(self):
+        return reduce(getattr, self._path, importlib.import_module(self._module))
 
     def __getattr__(self, name):
-        return getattr(importlib.import_module(self._name), name)
+        if self._module in sys.modules:
+            return getattr(self._found(), name)
+        return Lazy(self._module, *self._path, name)
+
+    def __call__(self, *xs, **options):
+        return self._found()(*xs, **options)
 
 
 torch, F = Lazy("torch"), Lazy("torch.nn.functional")
@@ -57,7 +66,7 @@ def numbers(rng, like):
     return np.asarray(found, like.dtype)
 
 
-# -- one side each: (f, arrays, positions that move, hot outputs, cotangents) ------------------
+# -- one side each: (f, arrays, positions that move, hot outputs, cotangents) ----------------
 
 
 def by_us(f, arrays, moving, rng):
@@ -121,7 +130,7 @@ def by_jax(f, arrays, moving, hot, gs, compiled=None):
     return [np.asarray(v) for v in values], [np.asarray(g) for g in grads]
 
 
-# -- the comparison ----------------------------------------------------------------------------
+# -- the comparison --------------------------------------------------------------------------
 
 
 def same_kind(mine, theirs, what):
@@ -135,20 +144,18 @@ def same_kind(mine, theirs, what):
 def agree(mine, theirs, arrays, moving, *, peer, seed=0, slopes=True, what="", compiled=None):
     """Values, and gradients of random cotangents, are the same as the peer's to rounding."""
     arrays = [np.asarray(a) for a in arrays]
-    values, hot, gs, grads = by_us(mine, arrays, moving if slopes else [], np.random.default_rng(seed))
+    values, hot, gs, grads = by_us(
+        mine, arrays, moving if slopes else [], np.random.default_rng(seed)
+    )
     moving = moving if hot else []
     with np.errstate(all="ignore"):
         if peer == "torch":
             wanted, slopes_wanted = by_torch(theirs, arrays, moving, hot, gs)
         else:
             wanted, slopes_wanted = by_jax(theirs, arrays, moving, hot, gs, compiled)
-    assert len(values) == len(wanted), f"{what}: {len(values)} results, {peer} has {len(wanted)}"
+    assert len(values) == len(wanted), (
+        f"{what}: {len(values)} results, {peer} has {len(wanted)}"
+    )
     same_kind(values, wanted, f"{what} by {peer}")
     assert_close(values, wanted, what=f"{what} by {peer}: values")
     assert_close(grads, slopes_wanted, what=f"{what} by {peer}: gradients")
-
-
-@cache
-def installed(name):
-    """Whether a peer is there."""
-    return importlib.util.find_spec(name) is not None

@@ -14,6 +14,8 @@ from peers.words import (
     along,
     cast,
     cast_jax,
+    chosen_jax,
+    chosen_torch,
     different,
     exclusive,
     faded,
@@ -29,6 +31,8 @@ from peers.words import (
     recurred_jax,
     reduced,
     reductions,
+    repeated_jax,
+    repeated_torch,
     runs,
     scanned_jax,
     scanned_torch,
@@ -72,7 +76,7 @@ def by(name, jax=None, module=None):
 KEYED = "draws of our own generator: other bits by design; laws are held by tests of random"
 PLACES = "a check of indices that gives them back; what uses them is compared"
 
-# -- the table ---------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------
 
 PEERS = {
     # arithmetic
@@ -128,9 +132,7 @@ PEERS = {
     "Ceil": by("ceil"),
     "Trunc": by("trunc"),
     "Round": by("round"),
-    "StopGradient": Row(
-        torch=lambda op, x: x.detach(), jax=lambda op, x: lax.stop_gradient(x)
-    ),
+    "StopGradient": Row(torch=lambda op, x: x.detach(), jax=lambda op, x: lax.stop_gradient(x)),
     # comparison and logic
     "Equal": by("eq", jax="equal"),
     "NotEqual": by("not_equal"),
@@ -163,7 +165,9 @@ PEERS = {
     "Logaddexp": by("logaddexp"),
     "Sigmoid": by("sigmoid", module=jnn),
     "Softplus": Row(torch=lambda op, x: F.softplus(x), jax=lambda op, x: jnn.softplus(x)),
-    "LogSigmoid": Row(torch=lambda op, x: F.logsigmoid(x), jax=lambda op, x: jnn.log_sigmoid(x)),
+    "LogSigmoid": Row(
+        torch=lambda op, x: F.logsigmoid(x), jax=lambda op, x: jnn.log_sigmoid(x)
+    ),
     "Logit": by("logit", module=jsp),
     "Xlogy": by("xlogy", module=jsp),
     "Xlog1py": Row(
@@ -196,7 +200,9 @@ PEERS = {
         torch=lambda op, x: torch.special.log_ndtr(x), jax=lambda op, x: jsp.log_ndtr(x)
     ),
     "InverseMills": Row(
-        torch=lambda op, x: torch.exp(-x * x / 2 - torch.special.log_ndtr(x)) / (2 * np.pi) ** 0.5,
+        torch=lambda op, x: (
+            torch.exp(-x * x / 2 - torch.special.log_ndtr(x)) / (2 * np.pi) ** 0.5
+        ),
         jax=lambda op, x: jnp.exp(-x * x / 2 - jsp.log_ndtr(x)) / (2 * np.pi) ** 0.5,
     ),
     "Lgamma": by("lgamma", jax="gammaln", module=jsp),
@@ -207,12 +213,20 @@ PEERS = {
     ),
     "Polygamma": Row(jax=lambda op, x: jsp.polygamma(op.n, x)),  # torch: as for digamma
     # reductions
-    "Sum": Row(reduced(lambda op, x: x.sum(-1)), over(lambda *a, **o: jnp.sum(*a, **o)), more=reductions("Sum")),
+    "Sum": Row(
+        reduced(lambda op, x: x.sum(-1)),
+        over(jnp.sum),
+        more=reductions("Sum"),
+    ),
     "SumTo": Row(
         torch=lambda op, x: x.sum_to_size(op.to),
         jax=lambda op, x: jnp.sum(x, axis=op.stretched(x.shape)).reshape(op.to),
     ),
-    "Prod": Row(reduced(lambda op, x: x.prod(-1)), over(lambda *a, **o: jnp.prod(*a, **o)), more=reductions("Prod")),
+    "Prod": Row(
+        reduced(lambda op, x: x.prod(-1)),
+        over(jnp.prod),
+        more=reductions("Prod"),
+    ),
     "Variance": Row(
         torch=reduced(lambda op, x: x.var(-1, correction=op.correction)),
         jax=lambda op, x: jnp.var(x, axis=op.axis, ddof=op.correction, keepdims=op.keepdims),
@@ -221,21 +235,29 @@ PEERS = {
     ),
     "Max": Row(
         torch=reduced(lambda op, x: x.amax(-1)),
-        jax=over(lambda *a, **o: jnp.max(*a, **o)),
+        jax=over(jnp.max),
         more=reductions("Max", low=1, draw=different),
     ),
     "Min": Row(
         torch=reduced(lambda op, x: x.amin(-1)),
-        jax=over(lambda *a, **o: jnp.min(*a, **o)),
+        jax=over(jnp.min),
         more=reductions("Min", low=1, draw=different),
     ),
     "LogSumExp": Row(
         torch=reduced(lambda op, x: torch.logsumexp(x, -1)),
-        jax=over(lambda *a, **o: jsp.logsumexp(*a, **o)),
+        jax=over(jsp.logsumexp),
         more=reductions("LogSumExp", low=1),
     ),
-    "AnyTrue": Row(reduced(lambda op, x: x.any(-1)), over(lambda *a, **o: jnp.any(*a, **o)), more=reductions("AnyTrue")),
-    "AllTrue": Row(reduced(lambda op, x: x.all(-1)), over(lambda *a, **o: jnp.all(*a, **o)), more=reductions("AllTrue")),
+    "AnyTrue": Row(
+        reduced(lambda op, x: x.any(-1)),
+        over(jnp.any),
+        more=reductions("AnyTrue"),
+    ),
+    "AllTrue": Row(
+        reduced(lambda op, x: x.all(-1)),
+        over(jnp.all),
+        more=reductions("AllTrue"),
+    ),
     "Argmax": Row(
         torch=lambda op, x: torch.argmax(x, op.axis, op.keepdims),
         jax=lambda op, x: jnp.argmax(x, op.axis, keepdims=op.keepdims),
@@ -250,24 +272,26 @@ PEERS = {
     ),
     # along an axis
     "CumulativeSum": Row(
-        torch=turned(lambda op, x: x.cumsum(op.axis), lambda *a: torch.flip(*a)),
-        jax=turned(lambda op, x: jnp.cumsum(x, op.axis), lambda *a: jnp.flip(*a)),
+        torch=turned(lambda op, x: x.cumsum(op.axis), torch.flip),
+        jax=turned(lambda op, x: jnp.cumsum(x, op.axis), jnp.flip),
         more=along("CumulativeSum"),
     ),
     "CumulativeProd": Row(
         torch=turned(
             exclusive(
-                lambda *a: torch.cat(*a), lambda x: torch.ones_like(x), lambda x, d: x.cumprod(d)
+                torch.cat,
+                torch.ones_like,
+                lambda x, d: x.cumprod(d),
             ),
-            lambda *a: torch.flip(*a),
+            torch.flip,
         ),
         jax=turned(
             exclusive(
-                lambda *a: jnp.concatenate(*a),
-                lambda x: jnp.ones_like(x),
-                lambda x, d: jnp.cumprod(x, d),
+                jnp.concatenate,
+                jnp.ones_like,
+                jnp.cumprod,
             ),
-            lambda *a: jnp.flip(*a),
+            jnp.flip,
         ),
         more=along("CumulativeProd"),
     ),
@@ -288,22 +312,32 @@ PEERS = {
     ),
     "RunningPlace": "torch.cummax names the last of equal ones, ours the first; jax has none",
     "Fading": Row(
-        torch=lambda op, x: faded(x, lambda y: y.exp(), lambda xs: torch.cat(xs), lambda y: torch.zeros_like(y)),
-        jax=lambda op, x: faded(x, lambda y: jnp.exp(y), lambda xs: jnp.concatenate(xs), lambda y: jnp.zeros_like(y)),
+        torch=lambda op, x: faded(x, lambda y: y.exp(), torch.cat, torch.zeros_like),
+        jax=lambda op, x: faded(x, jnp.exp, jnp.concatenate, jnp.zeros_like),
     ),
     "Shift": Row(
-        torch=lambda op, x: shifted(op, x, lambda y: torch.zeros_like(y), lambda xs: torch.cat(xs)),
-        jax=lambda op, x: shifted(op, x, lambda y: jnp.zeros_like(y), lambda xs: jnp.concatenate(xs)),
+        torch=lambda op, x: shifted(op, x, torch.zeros_like, torch.cat),
+        jax=lambda op, x: shifted(op, x, jnp.zeros_like, jnp.concatenate),
     ),
     "Recurrence": Row(torch=recurred, jax=recurred_jax),
     "Scan": Row(torch=scanned_torch, jax=scanned_jax),
+    "Cond": Row(torch=chosen_torch, jax=chosen_jax),
+    "While": Row(
+        torch=repeated_torch,
+        jax=repeated_jax,
+        values_only={"jax": "its while_loop has no reverse mode"},
+    ),
     "Sort": Row(
-        torch=lambda op, x: torch.sort(x, dim=op.axis, descending=op.descending, stable=op.stable)[0],
+        torch=lambda op, x: torch.sort(
+            x, dim=op.axis, descending=op.descending, stable=op.stable
+        )[0],
         jax=lambda op, x: jnp.sort(x, op.axis, descending=op.descending, stable=op.stable),
         more=along("Sort", different, descending=True),
     ),
     "Argsort": Row(
-        torch=lambda op, x: torch.argsort(x, dim=op.axis, descending=op.descending, stable=True),
+        torch=lambda op, x: torch.argsort(
+            x, dim=op.axis, descending=op.descending, stable=True
+        ),
         jax=lambda op, x: jnp.argsort(x, op.axis, descending=op.descending, stable=True),
         more=along("Argsort"),
     ),
@@ -335,7 +369,8 @@ PEERS = {
         jax=lambda op, x: jnp.split(x, np.cumsum(op.sizes)[:-1], op.axis),
     ),
     "Stack": Row(
-        torch=lambda op, *xs: torch.stack(xs, op.axis), jax=lambda op, *xs: jnp.stack(xs, op.axis)
+        torch=lambda op, *xs: torch.stack(xs, op.axis),
+        jax=lambda op, *xs: jnp.stack(xs, op.axis),
     ),
     "Unstack": Row(
         torch=lambda op, x: torch.unbind(x, op.axis),
@@ -365,9 +400,15 @@ PEERS = {
         torch=lambda op, x: torch.diagonal_scatter(
             torch.zeros(*x.shape[:-1], op.rows, op.columns, dtype=x.dtype), x, op.offset, -2, -1
         ),
-        jax=lambda op, x: jnp.zeros((*x.shape[:-1], op.rows, op.columns), x.dtype)
-        .at[..., max(-op.offset, 0) + np.arange(x.shape[-1]), max(op.offset, 0) + np.arange(x.shape[-1])]
-        .set(x),
+        jax=lambda op, x: (
+            jnp.zeros((*x.shape[:-1], op.rows, op.columns), x.dtype)
+            .at[
+                ...,
+                max(-op.offset, 0) + np.arange(x.shape[-1]),
+                max(op.offset, 0) + np.arange(x.shape[-1]),
+            ]
+            .set(x)
+        ),
     ),
     # parts and indices
     "Slice": Row(
@@ -390,22 +431,22 @@ PEERS = {
         torch=lambda op, x, i: torch.zeros(
             *x.shape[: op.axis], op.length, *x.shape[op.axis + 1 :], dtype=x.dtype
         ).scatter_add(op.axis, i, x),
-        jax=lambda op, x, i: jnp.zeros(
-            (*x.shape[: op.axis], op.length, *x.shape[op.axis + 1 :]), x.dtype
-        )
-        .at[tuple(i if a == op.axis else g for a, g in enumerate(np.indices(i.shape)))]
-        .add(x),
+        jax=lambda op, x, i: (
+            jnp.zeros((*x.shape[: op.axis], op.length, *x.shape[op.axis + 1 :]), x.dtype)
+            .at[tuple(i if a == op.axis else g for a, g in enumerate(np.indices(i.shape)))]
+            .add(x)
+        ),
     ),
     "Index": Row(
         torch=indexed(lambda x, order: x.permute(order), torch_key),
-        jax=indexed(lambda x, order: jnp.permute_dims(x, order), np.asarray),
+        jax=indexed(jnp.permute_dims, np.asarray),
     ),
     "IndexAdd": Row(
-        torch=index_added(
-            lambda x, order: x.permute(order), lambda *a, **o: torch.zeros(*a, **o), torch_add
-        ),
+        torch=index_added(lambda x, order: x.permute(order), torch.zeros, torch_add),
         jax=index_added(
-            lambda x, order: jnp.permute_dims(x, order), lambda *a, **o: jnp.zeros(*a, **o), jax_add
+            jnp.permute_dims,
+            jnp.zeros,
+            jax_add,
         ),
     ),
     "Targets": Row(
@@ -464,8 +505,11 @@ PEERS = {
         jax=lambda op, u, low, high: low + (high - low) * u,
     ),
     "GammaSlope": Row(
-        jax=lambda op, a, y: lax.random_gamma_grad(*jnp.broadcast_arrays(a, jnp.exp(y))) / jnp.exp(y),
+        jax=lambda op, a, y: (
+            lax.random_gamma_grad(*jnp.broadcast_arrays(a, jnp.exp(y))) / jnp.exp(y)
+        ),
         values_only={"jax": "it does not differentiate random_gamma_grad"},
-        where=lambda peer, op, a, y: not op.in_a and not op.in_y,
+        # compiling it takes seconds for each shape
+        where=lambda peer, op, a, y: not op.in_a and not op.in_y and a.shape in ((), (3, 1)),
     ),
 }

@@ -17,7 +17,9 @@ def pairs():
     for name, row in PEERS.items():
         for peer in ("torch", "jax"):
             if isinstance(row, Row) and getattr(row, peer) is not None:
-                yield pytest.param(name, peer, marks=pytest.mark.peers(peer), id=f"{name}-{peer}")
+                yield pytest.param(
+                    name, peer, marks=pytest.mark.peers(peer), id=f"{name}-{peer}"
+                )
 
 
 def public():

@@ -1,5 +1,7 @@
 """Every op that torch or jax also has agrees with them, on values and on gradients."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 from peers.against import agree, floating
@@ -9,8 +11,11 @@ import retrograd  # noqa: F401 - fills the registry
 from retrograd.core.interpret import apply
 from retrograd.core.op import REGISTRY, Elementwise
 
-SEEDS = {"torch": 4, "jax": 2}  # jax compiles for each shape
-SHAPES = {"torch": 6, "jax": 1}
+# How much of each: jax compiles a program for every new shape, which takes a tenth of a second.
+SEEDS = {"torch": 4, "jax": 2}  # of samples
+FURTHER = {"torch": 12, "jax": 2}  # samples of the table's own
+SHAPES = {"torch": 6, "jax": 1}  # that broadcast, for each of
+SAMPLES = {"torch": 9, "jax": 2}  # so many samples
 OURS = {n: c for n, c in REGISTRY.items() if c.__module__.startswith("retrograd.")}
 
 
@@ -18,7 +23,9 @@ def pairs():
     for name, row in PEERS.items():
         for peer in ("torch", "jax"):
             if isinstance(row, Row) and getattr(row, peer) is not None:
-                yield pytest.param(name, peer, marks=pytest.mark.peers(peer), id=f"{name}-{peer}")
+                yield pytest.param(
+                    name, peer, marks=pytest.mark.peers(peer), id=f"{name}-{peer}"
+                )
 
 
 @pytest.mark.peers("numpy")  # no peer is needed to compare two lists of names
@@ -60,15 +67,15 @@ def cases(name, peer):
     """Samples of an op by several seeds, and in further shapes."""
     for seed in range(SEEDS[peer]):
         yield from REGISTRY[name].samples(np.random.default_rng(seed))
-    rng, row = np.random.default_rng(100), PEERS[name]
+    rng, cls, row = np.random.default_rng(100), REGISTRY[name], PEERS[name]
     if row.more:
-        for _ in range(2 if peer == "torch" else 1):
-            yield from row.more(rng)
-    if issubclass(REGISTRY[name], Elementwise):
-        for op, *arrays in REGISTRY[name].samples(rng):
-            if arrays and all(np.asarray(a).size for a in arrays):
-                for _ in range(SHAPES[peer]):
-                    yield broadcasting(op, [np.asarray(a) for a in arrays], rng)
+        yield from islice(row.more(rng), FURTHER[peer])
+    if issubclass(cls, Elementwise):
+        whole = [s for s in cls.samples(rng) if all(np.asarray(a).size for a in s[1:])]
+        kinds = {np.asarray(arrays[-1]).dtype: (op, *arrays) for op, *arrays in whole[::-1]}
+        for op, *arrays in [*kinds.values(), *whole][: SAMPLES[peer]]:
+            for _ in range(SHAPES[peer]):
+                yield broadcasting(op, [np.asarray(a) for a in arrays], rng)
 
 
 @pytest.mark.parametrize(("name", "peer"), list(pairs()))

@@ -8,6 +8,7 @@ from peers.against import F, jnp, lax, torch
 from retrograd.core.op import REGISTRY
 from retrograd.ops import slices
 
+
 def shape_of(rng, low=0, high=4, most=4):
     """A random shape: up to four axes of length `low` to `high`."""
     return tuple(int(n) for n in rng.integers(low, high + 1, rng.integers(0, most + 1)))
@@ -22,7 +23,7 @@ def reductions(name, low=0, draw=lambda rng, shape: rng.normal(size=shape)):
     """Samples of a reduction: shapes, axes and keepdims by chance."""
 
     def more(rng):
-        for _ in range(6):
+        for _ in range(12):
             shape = shape_of(rng, low)
             axes, keep = axes_of(rng, len(shape)), bool(rng.integers(2))
             yield REGISTRY[name](axis=axes, keepdims=keep), np.asarray(draw(rng, shape))
@@ -34,10 +35,13 @@ def along(name, draw=lambda rng, shape: rng.normal(size=shape), **options):
     """Samples of an op that runs along one axis."""
 
     def more(rng):
-        for _ in range(5):
+        for _ in range(12):
             shape = (*shape_of(rng, most=2), int(rng.integers(1, 6)))
             shape = tuple(int(n) for n in rng.permutation(shape))
-            yield REGISTRY[name](axis=int(rng.integers(len(shape))), **options), draw(rng, shape)
+            yield (
+                REGISTRY[name](axis=int(rng.integers(len(shape))), **options),
+                draw(rng, shape),
+            )
 
     return more
 
@@ -178,7 +182,9 @@ def multiplied(op, values, targets, xp, others):
     groups = range(op.length)
     wanted = [targets == t for t in groups]
     if others:
-        wanted = [(targets == t) & (np.arange(len(targets)) != i) for i, t in enumerate(targets)]
+        wanted = [
+            (targets == t) & (np.arange(len(targets)) != i) for i, t in enumerate(targets)
+        ]
     rows = [xp.prod(values[np.flatnonzero(mask)], 0) for mask in wanted]
     return xp.stack(rows) if rows else values
 
@@ -265,7 +271,9 @@ def unique(op, x):
             lane, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
         )
         gap = (0, max(op.size - len(first), 0))
-        fitted = [np.pad(v, gap, constant_values=c)[: op.size] for v, c in ((first, -1), (counts, 0))]
+        fitted = [
+            np.pad(v, gap, constant_values=c)[: op.size] for v, c in ((first, -1), (counts, 0))
+        ]
         found.append((fitted[0], ranks, fitted[1]))
     shapes = [(*x.shape[:-1], op.size), x.shape, (*x.shape[:-1], op.size)]
     return [jnp.stack(part).reshape(s) for part, s in zip(zip(*found), shapes, strict=True)]  # noqa: B905
@@ -277,7 +285,12 @@ def runs(op, targets):
     found = targets[order]
     edge = jnp.ones(min(len(targets), 1), bool)
     differ = found[1:] != found[:-1]
-    return [order, jnp.argsort(order), jnp.concatenate([edge, differ]), jnp.concatenate([differ, edge])]
+    return [
+        order,
+        jnp.argsort(order),
+        jnp.concatenate([edge, differ]),
+        jnp.concatenate([differ, edge]),
+    ]
 
 
 def program(graph, peer):
@@ -315,6 +328,29 @@ def scanned_jax(op, *args):
     return lax.scan(step, tuple(args[n:m]), tuple(args[m:]), reverse=op.reverse_time)
 
 
+def chosen_torch(op, predicate, *xs):
+    return program(op.yes if predicate else op.no, "torch")(*xs)
+
+
+def chosen_jax(op, predicate, *xs):
+    return lax.cond(predicate, program(op.yes, "jax"), program(op.no, "jax"), *xs)
+
+
+def repeated_torch(op, *args):
+    test, body = program(op.test, "torch"), program(op.body, "torch")
+    consts, carry = args[: op.consts], args[op.consts :]
+    while test(*consts, *carry)[0]:
+        carry = body(*consts, *carry)
+    return list(carry)
+
+
+def repeated_jax(op, *args):
+    test, body = program(op.test, "jax"), program(op.body, "jax")
+    consts, carry = args[: op.consts], args[op.consts :]
+    going, step = lambda c: test(*consts, *c)[0], lambda c: tuple(body(*consts, *c))
+    return lax.while_loop(going, step, tuple(carry))
+
+
 def cast(op, x):
     x = x.real if x.is_complex() and op.dtype.kind != "c" else x
     return x.to(getattr(torch, str(op.dtype)))
@@ -341,5 +377,3 @@ def searched(op, x1, x2):
 
 def one_lane(op, x):
     return x.reshape(*x.shape[: op.batch_axes], -1)
-
-

@@ -1,0 +1,1 @@
+"""Linear algebra: solving, factorizations, functions and norms of matrices; see rg.linalg."""
