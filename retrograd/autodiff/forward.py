@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from retrograd.autodiff.reverse import Tape, recorded, split_aux
 from retrograd.core import dtype as dt
 from retrograd.core import tree
-from retrograd.core.errors import ShapeError
+from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import (
     Interpreter,
     below,
@@ -113,8 +113,8 @@ def _fitted(tangent: Any, spec: Any) -> Any:
 @function
 def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = False) -> Any:
     """f(*primals) and its directional derivative along `tangents`; with has_aux, aux third."""
-    xs, structure = tree.flatten(tuple(primals))
-    ts, given = tree.flatten(tuple(tangents))
+    xs, structure = tree.flatten(several("jvp", "primals", primals))
+    ts, given = tree.flatten(several("jvp", "tangents", tangents))
     if structure != given:
         raise ShapeError(f"jvp: primals have structure {structure}; tangents have {given}")
     xs = [FUNCTIONS["lift"](x) for x in xs]
@@ -131,6 +131,17 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
     if has_aux:
         return values, pushed, tree.map(lambda a: _below(forward, a), aux)
     return values, pushed
+
+
+def several(who: str, name: str, values: Any) -> tuple[Any, ...]:
+    """`values` as a tuple with one entry for each argument of the function."""
+    if not isinstance(values, (tuple, list)):
+        raise ArgumentError(
+            f"{who}: {name} must be a tuple with one entry for each argument; got "
+            f"{type(values).__name__}",
+            hint=f"rg.{who}(f, (x,), (t,))",
+        )
+    return tuple(values)
 
 
 def _below(forward: Forward, a: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrograd.autodiff.batch import vmap
-from retrograd.autodiff.forward import jvp, linearize
+from retrograd.autodiff.forward import jvp, linearize, several
 from retrograd.autodiff.reverse import flat_vjp, gradients, vjp
 from retrograd.core import dtype as dt
 from retrograd.core import tree
@@ -205,7 +205,7 @@ def hessian(f: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
 @function
 def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """The Hessian of f at `primals`, times `tangents`: forward over reverse, no matrix."""
-    primals, tangents = tuple(primals), tuple(tangents)
+    primals, tangents = several("hvp", "primals", primals), several("hvp", "tangents", tangents)
     numbers = tuple(range(len(primals)))
     _, found = jvp(grad(f, numbers), primals, tangents)
     return found if len(primals) > 1 else found[0]

@@ -72,6 +72,17 @@ def _method(name: str) -> Any:
     return method
 
 
+def _along(name: str) -> Any:
+    def method(self: Any, *axis: Any, **options: Any) -> Any:
+        if len(axis) == 1:
+            return FUNCTIONS[name](self, axis=axis[0], **options)
+        return FUNCTIONS[name](self, *axis, **options)
+
+    method.__name__ = name
+    method.__doc__ = f"The same as `rg.{name}` of this tensor; the axis may come first."
+    return method
+
+
 class Operators:
     """The operators and methods of Tensor."""
 
@@ -103,38 +114,38 @@ class Operators:
     __invert__ = _unary("bitwise_invert")
 
     abs = _method("abs")
-    all = _method("all")
-    any = _method("any")
-    argmax = _method("argmax")
-    argmin = _method("argmin")
-    argsort = _method("argsort")
+    all = _along("all")
+    any = _along("any")
+    argmax = _along("argmax")
+    argmin = _along("argmin")
+    argsort = _along("argsort")
     astype = _method("astype")
     clip = _method("clip")
     conj = _method("conj")
-    cumsum = _method("cumulative_sum")
-    cumprod = _method("cumulative_prod")
-    dot = _method("matmul")
+    cumprod = _method("cumprod")
+    cumsum = _method("cumsum")
+    dot = _method("dot")
     exp = _method("exp")
     flatten = _method("flatten")
     log = _method("log")
-    max = _method("max")
-    mean = _method("mean")
-    min = _method("min")
-    prod = _method("prod")
+    max = _along("max")
+    mean = _along("mean")
+    min = _along("min")
+    prod = _along("prod")
     ravel = _method("flatten")
     repeat = _method("repeat")
     round = _method("round")
     sigmoid = _method("sigmoid")
-    sort = _method("sort")
+    sort = _along("sort")
     sqrt = _method("sqrt")
     squeeze = _method("squeeze")
-    std = _method("std")
-    sum = _method("sum")
+    std = _along("std")
+    sum = _along("sum")
     swapaxes = _method("swapaxes")
     take = _method("take")
     tanh = _method("tanh")
     topk = _method("topk")
-    var = _method("var")
+    var = _along("var")
 
     shape: Any
     dtype: Any
@@ -227,7 +238,7 @@ class Operators:
 
     def __contains__(self, value: Any) -> bool:
         """Whether an element equals `value`."""
-        return bool(FUNCTIONS["any"](FUNCTIONS["equal"](self, value)))
+        return _is_operand(value) and bool(FUNCTIONS["any"](FUNCTIONS["equal"](self, value)))
 
     # -- out of the tensor world ---------------------------------------------------------
 
@@ -249,9 +260,10 @@ class Operators:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """For NumPy: a read-only view, or a copy where another dtype is asked for."""
-        if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
-            return np.array(self.array, dtype=dtype)
-        return self.numpy()
+        other = dtype is not None and np.dtype(dtype) != self.dtype
+        if other and copy is False:
+            raise ArgumentError(f"array: {self.dtype} as {dtype} is a copy; copy is False")
+        return np.array(self.array, dtype=dtype) if copy or other else self.numpy()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **options: Any) -> Any:
         """NumPy's ufuncs on tensors give tensors, differentiable as ever."""
@@ -281,17 +293,28 @@ class Operators:
             )
         return self.array.reshape(())[()]
 
+    def _real(self, who: str, kind: Any) -> Any:
+        number = self._scalar(who)
+        if self.dtype.kind == "c":
+            raise DtypeError(
+                f"{who}: {self.dtype} has an imaginary part", hint=f"{who}(x.real)"
+            )
+        try:
+            return kind(number)
+        except (ValueError, OverflowError) as error:
+            raise ArgumentError(f"{who}: {number} has no integer value") from error
+
     def __bool__(self) -> bool:
         """The truth of the only element."""
         return bool(self._scalar("bool"))
 
     def __int__(self) -> int:
         """The only element."""
-        return int(self._scalar("int"))
+        return self._real("int", int)
 
     def __float__(self) -> float:
         """The only element."""
-        return float(self._scalar("float"))
+        return self._real("float", float)
 
     def __complex__(self) -> complex:
         """The only element."""
@@ -312,7 +335,7 @@ class Operators:
 
     def __format__(self, form: str) -> str:
         """A tensor of one element takes number formats."""
-        return format(self.item(), form) if form and self.size == 1 else repr(self)
+        return format(self._scalar("format").item(), form) if form else repr(self)
 
     def __copy__(self) -> Any:
         """Another handle on the same values and the same place on the tape."""

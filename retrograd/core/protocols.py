@@ -65,6 +65,17 @@ _LINALG = (
     "vector_norm",
 )
 
+# NumPy's parameters that follow the data, where the first of them is not the axis
+_AFTER = {
+    "diagonal": ("offset", "axis1", "axis2"),
+    "diff": ("n", "axis"),
+    "norm": ("ord", "axis"),
+    "tensordot": ("axes",),
+    "trace": ("offset", "axis1", "axis2"),
+    "tril": ("k",),
+    "triu": ("k",),
+}
+
 
 @function
 def from_ufunc(ufunc: Any, method: str, args: Any, options: Any) -> Any:
@@ -99,13 +110,18 @@ def from_numpy(f: Any, args: Any, options: Any) -> Any:
         return lift(args[0]).transpose(*(() if axes is None else axes))
     found = _counterpart(f, name)
     if found is None or (f is np.linalg.norm and _of_a_matrix(args, options)):
-        raise _no_counterpart(name, options)
-    if f in (np.diagonal, np.trace):  # ours are of the last two axes
-        options = {"axis1": 0, "axis2": 1, **options}
+        raise _no_counterpart(_full(f, name), options)
     if f is np.split and len(args) > 1 and not isinstance(args[1], int):
         raise _no_counterpart("split at places", {})  # ours takes lengths
     args, options = _by_keyword(name, found, args, options)
-    return _called(name, found, args, options)
+    if f in (np.diagonal, np.trace):  # ours are of the last two axes
+        options = {"axis1": 0, "axis2": 1, **options}
+    return _called(_full(f, name), found, args, options)
+
+
+def _full(f: Any, name: str) -> str:
+    """As it is written after `np.`: "sum", "linalg.norm"."""
+    return f"{getattr(f, '__module__', None) or 'numpy'}.{name}".removeprefix("numpy.")
 
 
 def _counterpart(f: Any, name: str) -> Any:
@@ -128,7 +144,7 @@ def _by_keyword(
     name: str, found: Any, args: Any, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """NumPy lets people write np.sum(x, 0); the standard's functions want axis=0."""
-    after = {"diff": ("n", "axis"), "norm": ("ord", "axis")}.get(name, ("axis",))
+    after = _AFTER.get(name, ("axis",))
     given = found.__code__.co_argcount  # what comes after the data
     more = args[given:]
     if more and len(more) <= len(after) and set(after) <= set(found.__kwdefaults__ or {}):
@@ -149,7 +165,8 @@ def _called(name: str, found: Any, args: Any, options: dict[str, Any]) -> Any:
     except TypeError as error:
         if isinstance(error, RetrogradError):
             raise
-        raise _no_counterpart(name, options) from error
+        known = found.__kwdefaults__ or {}
+        raise _no_counterpart(name, [k for k in options if k not in known]) from error
 
 
 def _no_counterpart(name: str, options: Any) -> DtypeError:

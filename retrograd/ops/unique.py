@@ -16,7 +16,7 @@ from retrograd.core.errors import ArgumentError, DtypeError, ShapeError, TraceEr
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, function, op
 from retrograd.core.spec import Spec
-from retrograd.core.tensor import Tensor
+from retrograd.core.tensor import Box, Tensor
 from retrograd.ops import cast, create, extrema, gather, options, pad, select, shape, sort
 
 __all__ = [
@@ -243,6 +243,8 @@ def _edges(x: Any, bins: Any, range_: Any) -> Tensor:
         edges = lift(bins)
         if edges.ndim != 1 or edges.shape[0] < 2:
             raise ShapeError(f"histogram: edges must be two or more; got shape {edges.shape}")
+        if not isinstance(edges, Box) and np.any(edges.array[1:] < edges.array[:-1]):
+            raise ArgumentError("histogram: edges must not fall from one to the next")
         return edges
     if bins < 1:
         raise ArgumentError(f"histogram: bins must be at least 1; got {bins}")

@@ -150,7 +150,10 @@ def test_any_placement_gives_the_same_second_order(case):
             return []
         loss.backward(create_graph=True)
         first = [x.grad for x in leaves]
-        inner = sum((rg.sum(g * t) for g, t in zip(first, ts, strict=True) if g is not None), start=rg.zeros(()))
+        inner = sum(
+            (rg.sum(g * t) for g, t in zip(first, ts, strict=True) if g is not None),
+            start=rg.zeros(()),
+        )
         if not inner.requires_grad:
             return bits(first)
         inner.backward(accumulate=False)
@@ -211,7 +214,9 @@ def test_captured_tensors_get_their_gradients(rng):
     rg.sum(rg.checkpoint(lambda x: rg.tanh(x * w) * w)(x)).backward()
     wanted = rg.grad(lambda w: rg.sum(rg.tanh(x * w) * w))(w.detach())
     assert bits(w.grad) == bits(wanted)
-    inside = rg.grad(lambda w: rg.sum(rg.checkpoint(lambda x: rg.tanh(x * w) * w)(x)))(w.detach())
+    inside = rg.grad(lambda w: rg.sum(rg.checkpoint(lambda x: rg.tanh(x * w) * w)(x)))(
+        w.detach()
+    )
     assert bits(inside) == bits(wanted)
 
 

@@ -52,7 +52,9 @@ functions = pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
 def loss(f, z, w):
     """A real number of f(z), by weights that favour no axis."""
     out = f(z)
-    return rg.sum(rg.real(out) * w.real[: out.shape[-1]] + rg.imag(out) * w.imag[: out.shape[-1]])
+    return rg.sum(
+        rg.real(out) * w.real[: out.shape[-1]] + rg.imag(out) * w.imag[: out.shape[-1]]
+    )
 
 
 def by_differences(g, z):
@@ -136,7 +138,7 @@ def test_seeds_and_hooks_speak_the_same_convention(rng):
     seen = []
     whole, cut = leaf(z), leaf(z)
     y = rg.exp(whole)
-    y.register_hook(lambda g: seen.append(g))
+    y.register_hook(seen.append)
     y.retain_grad()
     rg.sum(modulus(y * w)).backward()
     rg.exp(cut).backward(seen[0])
@@ -179,7 +181,7 @@ def test_custom_rules_are_plain_transposes(rng):
 
 
 def test_holomorphic_jacobians(rng):
-    """jacfwd of a holomorphic function is its complex derivative; jacrev its conjugate's face."""
+    """jacfwd of a holomorphic function is its complex derivative, jacrev the conjugate."""
     z = rg.asarray(numbers(rng, 3))
     slope = np.diag(np.exp(z.numpy()))
     assert_close(rg.jacfwd(rg.exp)(z), slope)
@@ -239,7 +241,7 @@ def test_jax_says_the_conjugate(name, rng):
     import jax
     import jax.numpy as jnp
 
-    jax.config.update("jax_enable_x64", True)  # noqa: FBT003 - jax's own signature
+    jax.config.update("jax_enable_x64", True)
     table = {
         "product": lambda z: z * z * (2 + 1j),
         "quotient": lambda z: (z + 3) / (z * z + 5),

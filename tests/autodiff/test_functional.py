@@ -153,7 +153,7 @@ def test_has_aux_carries_any_tree(rng):
     assert_close(again, aux)
     assert_close(value, np.sum(np.sin(x.numpy())))
     with pytest.raises(DerivativeError, match=r"must return \(value, aux\)"):
-        rg.grad(lambda x: rg.sum(x), has_aux=True)(x)
+        rg.grad(rg.sum, has_aux=True)(x)
 
 
 def test_aux_does_not_reach_the_gradient(rng):
@@ -194,10 +194,12 @@ def test_grad_wants_one_real_number(rng):
     with pytest.raises(DerivativeError, match="real floating"):
         rg.grad(lambda x: rg.sum(x).astype(np.complex128))(x)
     with pytest.raises(DerivativeError, match="real floating"):
-        rg.grad(lambda x: rg.argmax(x))(x)
+        rg.grad(rg.argmax)(x)
 
 
-@pytest.mark.parametrize("out", [lambda x: (x, x), lambda x: {"a": x}, lambda x: None, lambda x: [x]])
+@pytest.mark.parametrize(
+    "out", [lambda x: (x, x), lambda x: {"a": x}, lambda x: None, lambda x: [x]]
+)
 def test_grad_of_several_results_is_refused_by_name(out):
     """A function that returns a tree where grad wants a number is told so."""
     with pytest.raises(DerivativeError, match="grad: the function returned"):
@@ -319,6 +321,16 @@ def test_wrong_structures_and_shapes_are_refused(rng):
         push(t, t)
     with pytest.raises(ShapeError, match="must have that shape"):
         push(array(rng, 1))
+
+
+@pytest.mark.parametrize("run", [rg.jvp, rg.hvp])
+def test_primals_and_tangents_are_tuples(run, rng):
+    """A tensor in place of (x,) is refused, not taken for its rows."""
+    x = array(rng, 2)
+    for primals, tangents in ((x, x), ((x,), x), (x, (x,))):
+        with pytest.raises(ArgumentError, match=r"must be a tuple .*(?s:\(x,\))"):
+            run(total, primals, tangents)
+    assert_close(run(total, [x], [x]), run(total, (x,), (x,)))
 
 
 def test_integer_primals_ride_along(rng):
@@ -514,8 +526,10 @@ def test_transforms_nest_in_any_order(rng):
         wanted = one_by_one(outer(inner(f)))(xs)
         for g in by_map:
             assert_close(g(xs), wanted)
-        assert_close(rg.grad(lambda x, g=by_map[0]: rg.sum(g(x)))(xs),
-                     rg.grad(lambda x, g=by_map[2]: rg.sum(g(x)))(xs))
+        assert_close(
+            rg.grad(lambda x, g=by_map[0]: rg.sum(g(x)))(xs),
+            rg.grad(lambda x, g=by_map[2]: rg.sum(g(x)))(xs),
+        )
 
 
 def test_vjp_inside_grad_sees_its_cotangent(rng):
@@ -530,7 +544,7 @@ def test_vjp_inside_grad_sees_its_cotangent(rng):
         return rg.vjp(f, x)[1](g)[0]
 
     assert_close(rg.jacfwd(both, 1)(x, g), jacobian.mT)
-    second = rg.jacfwd(lambda x: rg.grad(lambda y: rg.sum(f(y) * g))(x))(x)
+    second = rg.jacfwd(rg.grad(lambda y: rg.sum(f(y) * g)))(x)
     assert_close(rg.jacfwd(both, 0)(x, g), second)
 
 
@@ -577,7 +591,7 @@ def test_transforms_work_inside_no_grad(rng):
 # -- errors leave nothing behind -----------------------------------------------------------
 
 
-class Stop(Exception):
+class StopError(Exception):
     pass
 
 
@@ -586,7 +600,7 @@ def test_exceptions_leave_the_interpreter_as_it_was(rng):
     x = array(rng, 3)
 
     def bad(x):
-        raise Stop
+        raise StopError
 
     for transformed in (
         lambda: rg.grad(bad)(x),
@@ -598,7 +612,7 @@ def test_exceptions_leave_the_interpreter_as_it_was(rng):
         lambda: rg.scan(lambda c, x: bad(x), x, x),
         lambda: rg.grad(lambda x: rg.sum(rg.vmap(rg.checkpoint(bad))(x)))(x),
     ):
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             transformed()
         assert current.get() is EVAL
         assert_close(rg.grad(total)(x), rg.grad(total)(x))
@@ -610,10 +624,10 @@ def test_errors_in_rules_leave_the_interpreter_as_it_was():
     y = rg.sum(x * x)
 
     def hook(g):
-        raise Stop
+        raise StopError
 
     x.register_hook(hook)
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         y.backward()
     assert current.get() is EVAL
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):
@@ -643,7 +657,7 @@ def test_tensors_that_escape_a_transform_say_so(leak):
         rg.grad(lambda x: x * held[0])(one)
 
 
-@pytest.mark.parametrize("transform", [lambda g, x: rg.grad(g)(x), lambda g, x: rg.vjp(g, x)])
+@pytest.mark.parametrize("transform", [lambda g, x: rg.grad(g)(x), rg.vjp])
 @pytest.mark.parametrize("kind", [lambda x: x, lambda x: x * 2])
 def test_tensors_that_escape_a_functional_tape_have_no_derivative(transform, kind):
     """Outside it they are numbers: constants to other transforms, refused by backward."""
@@ -724,7 +738,9 @@ def test_no_derivative_says_why():
         lambda g: rg.jvp(g, (x,), (x,)),
         lambda g: rg.linearize(g, x),
     ):
-        with pytest.raises(DerivativeError, match="rough has no derivative: it is nowhere smooth"):
+        with pytest.raises(
+            DerivativeError, match="rough has no derivative: it is nowhere smooth"
+        ):
             mode(lambda x: apply(Rough(), x))
 
 

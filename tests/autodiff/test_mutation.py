@@ -159,7 +159,7 @@ def functional(x):
 @pytest.mark.parametrize(
     "transform",
     [
-        lambda g: lambda x: g(x),
+        lambda g: g,
         rg.grad,
         lambda g: lambda x: rg.jvp(g, (x,), (rg.ones_like(x),)),
         lambda g: lambda x: rg.linearize(g, x)[1](x),
@@ -167,12 +167,14 @@ def functional(x):
         lambda g: lambda x: rg.vmap(g)(rg.stack([x, 2 * x])),
         lambda g: lambda x: rg.vmap(rg.grad(g))(rg.stack([x, 2 * x])),
         lambda g: rg.grad(lambda x: rg.sum(rg.vmap(g)(rg.stack([x, 2 * x])))),
-        lambda g: rg.grad(lambda x: rg.scan(lambda c, v: (c + g(v), None), x[0], rg.stack([x, x]))[0]),
+        lambda g: rg.grad(
+            lambda x: rg.scan(lambda c, v: (c + g(v), None), x[0], rg.stack([x, x]))[0]
+        ),
         lambda g: rg.grad(rg.checkpoint(lambda x: g(x * 1))),
     ],
 )
 def test_writes_inside_transforms(transform, rng):
-    """x[i] = v on an argument means x = x.at[i].set(v), and the caller's tensor is untouched."""
+    """x[i] = v on an argument is x = x.at[i].set(v); the caller's tensor is untouched."""
     x = rg.asarray(rng.normal(size=3))
     before = x.numpy().copy()
 
@@ -234,7 +236,10 @@ def test_a_value_does_not_leave_its_transform_by_a_write():
         inner(g)
         return rg.sum(x)
 
-    for level in (lambda f: rg.grad(f)(rg.ones(2)), lambda f: rg.jvp(f, (rg.ones(2),), (rg.ones(2),))):
+    for level in (
+        lambda f: rg.grad(f)(rg.ones(2)),
+        lambda f: rg.jvp(f, (rg.ones(2),), (rg.ones(2),)),
+    ):
         for inner in (lambda g: rg.jvp(g, (one,), (one,)), lambda g: rg.vmap(g)(rg.ones(2))):
             with pytest.raises(rg.TraceError, match="setitem"):
                 level(lambda x, inner=inner: outer(x, inner))
@@ -258,7 +263,7 @@ def test_outer_values_may_be_written_into_inner_tensors(rng):
     assert_close(rg.jvp(outer, (x,), (x,)), rg.jvp(plain, (x,), (x,)))
 
 
-# -- NumPy's side --------------------------------------------------------------------------------
+# -- NumPy's side --------------------------------------------------------------------------
 
 
 def test_arrays_of_tensors_are_read_only(rng):

@@ -254,7 +254,9 @@ def test_a_second_backward_over_freed_values_is_refused():
     y = x * x
     z = y * 3
     z.backward()
-    with pytest.raises(DerivativeError, match=r"(?s)multiply kept was consumed.*retain_graph=True"):
+    with pytest.raises(
+        DerivativeError, match=r"(?s)multiply kept was consumed.*retain_graph=True"
+    ):
         z.backward()
     with pytest.raises(DerivativeError, match=r"y = x \* x"):
         (y + 1).backward()
@@ -366,7 +368,7 @@ class Asked(Op):
     def jvp(self, dx):
         return dx * 2, dx * 3
 
-    def vjp(self, g_double=None, g_triple=None):
+    def vjp(self, g_double: rg.Tensor | None, g_triple: rg.Tensor | None):
         ARRIVED.append((g_double is not None, g_triple is not None))
         parts = [g * k for g, k in ((g_double, 2), (g_triple, 3)) if g is not None]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
@@ -389,13 +391,14 @@ def test_outputs_that_are_not_used_count_as_zero(used, rng):
 
 @pytest.mark.parametrize("used", [(True, False), (False, True), (True, True)])
 def test_a_rule_may_be_told_which_cotangent_never_came(used):
-    """g_y=None in a rule's signature: no zeros are made for it."""
+    """g_y: Tensor | None in a rule's signature: no zeros are made for it."""
     x = leaf([1.0, 2.0])
     ARRIVED.clear()
     outs = apply(Asked(), x)
     picked = [o for o, u in zip(outs, used, strict=True) if u]
     sum(map(rg.sum, picked)).backward()
-    assert [used] == ARRIVED
+    (found,) = ARRIVED
+    assert found == used
     assert_close(x.grad, np.full(2, 2.0 * used[0] + 3.0 * used[1]))
 
 
@@ -623,7 +626,9 @@ def test_backward_inside_a_transform_is_refused():
     assert w.grad is None
 
 
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, rg.tensor, lambda x: rg.asarray(x, copy=True)])
+@pytest.mark.parametrize(
+    "clone", [copy.copy, copy.deepcopy, rg.tensor, lambda x: rg.asarray(x, copy=True)]
+)
 def test_copies_cut_nothing(clone, rng):
     """A copied intermediate is as differentiable as the original, in both faces."""
     values = rng.normal(size=3)
@@ -634,7 +639,9 @@ def test_copies_cut_nothing(clone, rng):
     assert_close(x.grad, 2 * np.sin(values) * np.cos(values))
     assert_close(rg.grad(g)(values), x.grad)
     assert_close(rg.vmap(rg.grad(g))(rg.asarray(values)[:, None])[:, 0], x.grad)
-    assert_close(rg.jvp(g, (rg.asarray(values),), (rg.ones(3, dtype=np.float64),))[1], rg.sum(x.grad))
+    assert_close(
+        rg.jvp(g, (rg.asarray(values),), (rg.ones(3, dtype=np.float64),))[1], rg.sum(x.grad)
+    )
 
 
 def test_transforms_leave_no_garbage(rng):

@@ -80,7 +80,9 @@ def test_axes_are_trees_or_the_beginning_of_one(rng):
 
     wanted = np.stack(
         [
-            g({"a": [p["a"][0], p["a"][1][i]], "b": Pair(p["b"].first[:, i], None)}, x[i]).numpy()
+            g(
+                {"a": [p["a"][0], p["a"][1][i]], "b": Pair(p["b"].first[:, i], None)}, x[i]
+            ).numpy()
             for i in range(5)
         ]
     )
@@ -98,7 +100,9 @@ def test_axes_in_every_kind_of_tree(rng):
     wanted = w.numpy() + b.numpy()
     g = lambda p: p.weight + p.bias
     assert_close(rg.vmap(g, in_axes=(Layer(0, None),))(Layer(w, b)), wanted)
-    assert_close(rg.vmap(lambda p: p.first + p.second, in_axes=(Pair(0, None),))(Pair(w, b)), wanted)
+    assert_close(
+        rg.vmap(lambda p: p.first + p.second, in_axes=(Pair(0, None),))(Pair(w, b)), wanted
+    )
     by_name = rg.vmap(lambda p: p["w"] + p["b"], in_axes=({"w": 0, "b": None},))
     assert_close(by_name({"b": b, "w": w}), wanted)
     assert_close(rg.vmap(lambda x: x, in_axes=np.int64(1))(w), w.mT)
@@ -151,7 +155,9 @@ def test_lengths_must_agree():
 
 def test_an_empty_axis_maps_to_an_empty_axis():
     """Zero elements: zero results of the right shape."""
-    out = rg.vmap(lambda x, y: (rg.sum(x), x + y), in_axes=(0, None))(rg.ones((0, 3)), rg.ones(3))
+    out = rg.vmap(lambda x, y: (rg.sum(x), x + y), in_axes=(0, None))(
+        rg.ones((0, 3)), rg.ones(3)
+    )
     assert [o.shape for o in out] == [(0,), (0, 3)]
 
 
@@ -166,7 +172,8 @@ def test_results_keep_their_dtype(rng):
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda x: x.item(), bool, float, lambda x: x.numpy(), np.asarray, lambda x: x.tolist()]
+    "ask",
+    [lambda x: x.item(), bool, float, lambda x: x.numpy(), np.asarray, lambda x: x.tolist()],
 )
 def test_the_value_of_a_mapped_tensor_is_refused(ask):
     """There is no one value to look at: TraceError with what to write."""
@@ -201,7 +208,7 @@ def test_vmap_of_vmap_is_two_loops(rng):
 
 
 def test_closed_over_tensors_are_shared(rng):
-    """A mapped function may use tensors from outside, mapped at an outer level or not at all."""
+    """A mapped function may use tensors from outside, mapped at an outer level or not."""
     x, w = array(rng, 3, 4), array(rng, 4)
     assert_close(rg.vmap(lambda x: x @ w)(x), x @ w)
 

@@ -301,7 +301,7 @@ def test_a_carry_that_is_passed_through(rng):
 
 
 def test_functions_inside_keep_their_own_derivative(rng):
-    """custom_vjp, custom_jvp, stop_gradient and checkpoint mean in a body what they mean outside."""
+    """Custom derivatives, stop_gradient, checkpoint mean in a body what they mean outside."""
     xs = array(rng, 4)
     through = rg.custom_vjp(rg.round).defvjp(lambda x: (rg.round(x), ()), lambda _, g: (g,))
     ahead = rg.custom_jvp(rg.round).defjvp(lambda p, t: (rg.round(p[0]), t[0]))

@@ -118,7 +118,9 @@ def test_can_cast_and_isdtype_follow_the_table():
         rg.isdtype(dt.int8, "number")
 
 
-@pytest.mark.parametrize("bad", ["float99", object, "datetime64[s]", np.dtype("U3"), "float128"])
+@pytest.mark.parametrize(
+    "bad", ["float99", object, "datetime64[s]", np.dtype("U3"), "float128"]
+)
 def test_dtypes_that_are_not_ours_are_refused(bad):
     """The error lists what there is."""
     with pytest.raises(rg.DtypeError):
@@ -155,7 +157,9 @@ def test_strict_promotion_refuses_mixed_widths():
     """float32 with float64 is an error inside the block, naming op and dtypes."""
     x, y = rg.ones(2, dtype=dt.float32), rg.ones(2, dtype=dt.float64)
     with rg.debug.strict_promotion():
-        with pytest.raises(rg.DtypeError, match="multiply: float32 would be promoted to float64"):
+        with pytest.raises(
+            rg.DtypeError, match="multiply: float32 would be promoted to float64"
+        ):
             x * y
         with pytest.raises(rg.DtypeError, match="strict_promotion"):
             rg.ones(2, dtype=dt.complex64) * y

@@ -45,7 +45,9 @@ def test_axes_count_from_either_end(ndim, axis):
     if -ndim <= axis < ndim:
         assert spec.axis_index("f", axis, ndim) == range(ndim)[axis]
     else:
-        with pytest.raises(rg.ArgumentError, match=rf"f: axis {axis} is outside a tensor of {ndim}"):
+        with pytest.raises(
+            rg.ArgumentError, match=rf"f: axis {axis} is outside a tensor of {ndim}"
+        ):
             spec.axis_index("f", axis, ndim)
 
 
@@ -84,5 +86,7 @@ def test_same_shape_or_an_error_with_names():
     """`same` is for ops that do not broadcast."""
     a, b = Spec((2,), F32), Spec((3,), F32)
     assert spec.same("f", a=a, b=a) == a
-    with pytest.raises(rg.ShapeError, match=r"f: operands must have one shape; got a \(2,\), b"):
+    with pytest.raises(
+        rg.ShapeError, match=r"f: operands must have one shape; got a \(2,\), b"
+    ):
         spec.same("f", a=a, b=b)

@@ -156,7 +156,15 @@ def test_values_die_after_their_last_use(rng):
 
 @pytest.mark.parametrize(
     "ask",
-    [bool, float, int, lambda x: x.item(), lambda x: x.numpy(), np.asarray, lambda x: x.tolist()],
+    [
+        bool,
+        float,
+        int,
+        lambda x: x.item(),
+        lambda x: x.numpy(),
+        np.asarray,
+        lambda x: x.tolist(),
+    ],
 )
 def test_values_cannot_be_asked_for(ask):
     """While tracing there is a spec and no value: TraceError with what to write."""
