@@ -75,6 +75,11 @@ def read_rule(cls: Any, name: str) -> Rule | None:
     function = getattr(cls, name, None)
     if function is None:
         return None
+    if not hasattr(function, "__code__"):
+        raise OpError(
+            f"{cls.__name__}.{name} is a field or an attribute; that name is a rule's, choose "
+            f"another for it"
+        )
     values = (*cls.inputs, *cls.outputs)
     lead, optional, keeps = [], [], []
     for p in parameters(function):
@@ -223,6 +228,11 @@ class PullRecipe(Recipe):
                 f"{len(moving)} differentiable inputs; it must return one for each"
             )
         for i, c in zip(moving, found, strict=True):
+            if type(c) in (int, float, complex):
+                raise OpError(
+                    f"{type(op).__name__}: its vjp returns the number {c} as a cotangent; it "
+                    f"must be a tensor, or None for zero"
+                )
             if i in target:
                 out[i] = c
 

@@ -616,6 +616,24 @@ def test_a_rule_with_the_wrong_number_of_cotangents_is_refused():
         apply(Short(), leaf([1.0]), leaf([2.0])).backward()
 
 
+def test_a_number_is_no_cotangent():
+    """0 in place of None is refused, with what to write."""
+
+    @private
+    class Lazy(Op):
+        def shape(self, x: Spec, y: Spec) -> Spec:
+            return x
+
+        def forward(self, x, y):
+            return x * y
+
+        def vjp(self, g, y):
+            return g * y, 0
+
+    with pytest.raises(OpError, match="Lazy: its vjp returns the number 0"):
+        apply(Lazy(), leaf([1.0]), leaf([2.0])).backward()
+
+
 def test_an_op_without_any_rule_says_so_when_asked():
     """Neither vjp, jvp nor no_derivative: an OpError for the author, on use only."""
 

@@ -28,7 +28,9 @@ def test_op(op, arrays):
 @pytest.mark.parametrize(("op", "arrays"), CASES, ids=IDS)
 def test_batch_rule_is_its_own(op, arrays):
     """None of ours is mapped one by one."""
-    assert hasattr(op, "batch") or not arrays or hasattr(op, "expand"), f"{op} has no batch rule"
+    assert hasattr(op, "batch") or not arrays or hasattr(op, "expand"), (
+        f"{op} has no batch rule"
+    )
 
 
 @pytest.mark.parametrize(("op", "arrays", "sentence"), REFUSALS)

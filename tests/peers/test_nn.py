@@ -30,8 +30,21 @@ def pairs():
 
     ints, signs = torch.from_numpy(CLASSES), torch.from_numpy(SIGNS)
     bits = torch.from_numpy(BITS)
-    for name in "relu relu6 celu elu selu silu mish hardswish hardsigmoid softsign glu".split():
+    for name in [
+        "relu",
+        "relu6",
+        "celu",
+        "elu",
+        "selu",
+        "silu",
+        "mish",
+        "hardswish",
+        "softsign",
+        "glu",
+    ]:
         yield name, getattr(a, name), getattr(t, name), [X]
+    # PyTorch's own hardsigmoid multiplies its gradient by a float32 sixth
+    yield "hardsigmoid", a.hardsigmoid, lambda x: (x / 6 + 0.5).clamp(0, 1), [X]
     yield "gelu", a.gelu, t.gelu, [X]
     yield (
         "gelu tanh",
@@ -40,7 +53,7 @@ def pairs():
         [X],
     )
     yield "leaky", lambda x: a.leaky_relu(x, slope=0.2), lambda x: t.leaky_relu(x, 0.2), [X]
-    yield "prelu", a.prelu, lambda x, w: t.prelu(x, w), [X, P[0]]
+    yield "prelu", a.prelu, t.prelu, [X, P[0]]
     yield "softmax", s.softmax, lambda x: t.softmax(x, -1), [X]
     yield "log_softmax", s.log_softmax, lambda x: t.log_softmax(x, -1), [X]
     yield "softmin", s.softmin, lambda x: t.softmin(x, -1), [X]
@@ -64,12 +77,11 @@ def pairs():
         [IMAGE, W, B],
     )
     zero, one = np.zeros(6), np.ones(6)
+    zeros, ones = torch.from_numpy(zero.copy()), torch.from_numpy(one.copy())
     yield (
         "batch",
         lambda x, w, b: norms.batch_norm(x, zero, one, w, b, training=True)[0],
-        first(
-            lambda x, w, b: t.batch_norm(x, torch.zeros(6), torch.ones(6), w, b, training=True)
-        ),
+        first(lambda x, w, b: t.batch_norm(x, zeros, ones, w, b, training=True)),
         [IMAGE, W, B],
     )
     yield "mse", n.mse, t.mse_loss, [X, Y]
@@ -93,7 +105,7 @@ def pairs():
         lambda x: t.binary_cross_entropy_with_logits(x, bits),
         [X],
     )
-    yield "kl", n.kl_div, lambda x, y: t.kl_div(x, y, reduction="mean"), [X, P]
+    yield "kl", n.kl_div, lambda x, y: t.kl_div(x, y, reduction="sum") / x.numel(), [X, P]
     yield (
         "gaussian",
         lambda m, y, v: n.gaussian_nll(m, y, v, full=True),

@@ -35,12 +35,12 @@ DEGREES = {
 
 @cache
 def pade(degree: int) -> list[float]:
-    """The coefficients of the numerator, of rising powers; its denominator's have other signs."""
+    """The numerator's coefficients, of rising powers; the denominator's alternate in sign."""
     whole = [
         factorial(2 * degree - j) // (factorial(degree - j) * factorial(j))
         for j in range(degree + 1)
     ]
-    return [float(c * factorial(degree) // factorial(degree)) for c in whole]
+    return [c / whole[0] for c in whole]
 
 
 def approximant(x: np.ndarray, degree: int) -> np.ndarray:

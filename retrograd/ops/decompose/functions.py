@@ -13,7 +13,18 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, front, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, create, extrema, magnitude, norm, reduce, shape
+from retrograd.ops import (
+    cast,
+    compare,
+    create,
+    extrema,
+    linalg,
+    magnitude,
+    norm,
+    reduce,
+    select,
+    shape,
+)
 from retrograd.ops.decompose import solve, svd
 from retrograd.ops.decompose.matrices import (
     LAPACK,
@@ -45,15 +56,15 @@ class Pinv(Op):
     def shape(self, x: Spec, rtol: Spec) -> Spec:
         matrices("pinv", x)
         lead = x.shape[:-2]
-        tail = lead[len(lead) - rtol.ndim :]
-        if rtol.ndim > len(lead) or any(n not in (1, m) for n, m in zip(rtol.shape, tail, strict=True)):
+        tail = zip(rtol.shape[::-1], lead[::-1], strict=False)
+        if rtol.ndim > len(lead) or any(n not in (1, m) for n, m in tail):
             raise ShapeError(
                 f"pinv: rtol {rtol.shape} must broadcast to the leading axes of x {x.shape}"
             )
         return x.with_shape((*lead, x.shape[-1], x.shape[-2]))
 
     def forward(self, x, rtol):
-        return converged("pinv", lambda x: np.linalg.pinv(x, rtol).astype(x.dtype), x)
+        return converged("pinv", lambda x: np.linalg.pinv(x, rtol), x)
 
     def jvp(self, dx, x, out):
         turned, p = adjoint(dx), adjoint(out)
@@ -63,15 +74,103 @@ class Pinv(Op):
         return left - times(left, x, out) + right - times(out, x, right) - straight
 
     def vjp(self, g, x, out):
-        # of <conj(g), dout>, conjugated: every factor is a plain transpose or a conjugate
-        p, x_, g = _plain(out), _plain(x), _plain(g)
-        o, y = conj(out), conj(x)
-        left = times(adjoint(g), o, p)  # for the change of the column space
-        right = times(p, o, adjoint(g))
-        straight = times(p, g_plain(g), p)
+        p, o, y, h = linalg.matrix_transpose(out), conj(out), conj(x), adjoint(g)
+        left, right = times(h, o, p), times(p, o, h)
+        straight = times(p, g, p)
         return left - times(y, o, left) + right - times(right, o, y) - straight
 
     def batch(self, size, args, mapped):
         x, rtol = front(size, args, mapped)
-        lead = x.ndim - 2 - rtol.ndim
+        lead = x.ndim - 2 - rtol.ndim  # of x, that rtol has not
         return apply(self, x, shape.reshape(rtol, (size, *(1,) * lead, *rtol.shape[1:])))
+
+    @staticmethod
+    def samples(rng):
+        x, rtol = rng.normal(size=(2, 4, 3)), np.asarray(1e-14)
+        yield Pinv(), x, rtol
+        yield Pinv(), x[0].T.copy(), rtol
+        yield Pinv(), x, np.array([1e-14, 1e-13])
+        yield Pinv(), x[0] + 1j * x[1], rtol
+        yield Pinv(), x[0, :3] + 2 * np.eye(3), rtol
+        yield Pinv(), np.zeros((0, 3)), rtol
+        yield Pinv(), np.zeros((0, 3, 2)), rtol
+
+    @staticmethod
+    def refuses(rng):
+        yield Pinv(), np.ones(3), np.asarray(0.1), "at least 2 axes"
+        yield Pinv(), np.ones((2, 3, 3)), np.ones(3), "must broadcast to the leading axes"
+        yield Pinv(), np.full((2, 2), np.nan), np.asarray(0.1), "4 elements that are nan or inf"
+
+
+def _relative(x: Any, rtol: Any) -> Any:
+    """The singular values that count as 0, beside the largest: the standard's default."""
+    if rtol is None:
+        return lift(max(x.shape[-2:]) * float(dt.finfo(x.dtype).eps))
+    return lift(rtol)
+
+
+def _inexact(who: str, x: Any) -> Any:
+    x = lift(x)
+    matrices(who, x)
+    return x if dt.is_inexact(x.dtype) else cast.astype(x, dt.float32)
+
+
+def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
+    """Moore and Penrose's inverse: it gives the least solution of least error.
+
+    Singular values up to `rtol` times the largest count as 0; the default is rounding's share.
+    The derivative is for changes that leave the rank as it is.
+    """
+    x = _inexact("pinv", x)
+    return apply(Pinv(), x, _relative(x, rtol))
+
+
+def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
+    """How many singular values are more than `rtol` times the largest; rounding by default."""
+    x = _inexact("matrix_rank", x)
+    s = svd.svdvals(x)
+    if not s.shape[-1]:
+        return create.zeros(s.shape[:-1], dtype=dt.int64)
+    rtol = _relative(x, rtol)
+    limit = extrema.max(s, axis=-1, keepdims=True) * shape.reshape(rtol, (*rtol.shape, 1))
+    return reduce.sum(s > limit, axis=-1, dtype=dt.int64)
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+    """The norm of each matrix.
+
+    `ord` is "fro" for the root of the sum of squares, "nuc" for the sum of singular values,
+    2 and -2 for the largest and smallest of them, 1 and -1 for the largest and smallest sum
+    of magnitudes of a column, inf and -inf of a row. The zero matrix has gradient 0; equal
+    ones share theirs.
+    """
+    x = _inexact("matrix_norm", x)
+    if ord not in ORDERS:
+        raise ArgumentError(
+            f"matrix_norm: ord must be one of {', '.join(map(repr, ORDERS))}; got {ord!r}"
+        )
+    if ord == "fro":
+        return norm.norm(x, axis=(-2, -1), keepdims=keepdims)
+    if ord in ("nuc", 2, -2):
+        found = svd.svdvals(x)
+    else:
+        found = reduce.sum(magnitude.abs(x), axis=-1 if abs(ord) == inf else -2)
+    best = reduce.sum if ord == "nuc" else extrema.max if ord > 0 else extrema.min
+    out = best(found, axis=-1)
+    return shape.reshape(out, (*out.shape, 1, 1)) if keepdims else out
+
+
+def cond(x: Any, /, *, p: Any = 2) -> Tensor:
+    """The condition number: the norm of x times that of its inverse, inf where singular.
+
+    `p` is an `ord` of `matrix_norm`. With 2 or -2, x need not be square.
+    """
+    x = _inexact("cond", x)
+    if p in (2, -2):
+        s = svd.svdvals(x)
+        ends = extrema.max(s, axis=-1), extrema.min(s, axis=-1)
+        return ends[0] / ends[1] if p == 2 else ends[1] / ends[0]
+    square("cond", x)
+    inverse = apply(solve.Inv(check=False), x)
+    out = matrix_norm(x, ord=p) * matrix_norm(inverse, ord=p)
+    return select.where(compare.isnan(out) & ~compare.isnan(matrix_norm(x, ord=p)), inf, out)
