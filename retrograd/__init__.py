@@ -48,6 +48,7 @@ from retrograd.core.errors import (
     BoundsError,
     DerivativeError,
     DtypeError,
+    ExtraError,
     NonFiniteError,
     OpError,
     RetrogradError,

@@ -6,6 +6,8 @@
 True
 """
 
+from retrograd.ops.bessel import i0, i0e, i1, i1e, j0, j1
+from retrograd.ops.incomplete import beta, betainc, betaln, gammainc, gammaincc, zeta
 from retrograd.ops.logarithmic import entr, expit, log_sigmoid, logit, xlog1py, xlogy
 from retrograd.ops.special import (
     digamma,
@@ -21,13 +23,24 @@ from retrograd.ops.special import (
 )
 
 __all__ = [
+    "beta",
+    "betainc",
+    "betaln",
     "digamma",
     "entr",
     "erf",
     "erfc",
     "erfinv",
     "expit",
+    "gammainc",
+    "gammaincc",
     "gammaln",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "j0",
+    "j1",
     "lgamma",
     "log_ndtr",
     "log_sigmoid",
@@ -37,4 +50,5 @@ __all__ = [
     "polygamma",
     "xlog1py",
     "xlogy",
+    "zeta",
 ]

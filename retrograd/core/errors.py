@@ -9,6 +9,7 @@
     ├── TraceError (TypeError)         a value asked for where there is only a spec
     ├── AliasError (RuntimeError)      memory that the tape needs was changed from outside
     ├── NonFiniteError (ArithmeticError)  debug.nans() found the first NaN or infinity
+    ├── ExtraError (ImportError)       an optional package that is not installed
     └── OpError (TypeError)            for authors: an op's rules do not fit its forward
 
 Every message reads `who: what is wrong, with the values; what would be right`, then
@@ -146,6 +147,10 @@ class NonFiniteError(RetrogradError, ArithmeticError):
     ...
     retrograd.core.errors.NonFiniteError: log: ...
     """
+
+
+class ExtraError(RetrogradError, ImportError):
+    """A function needs an optional package, which is not installed; the message names it."""
 
 
 class OpError(RetrogradError, TypeError):

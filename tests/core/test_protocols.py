@@ -76,6 +76,7 @@ DISPATCHED = {  # NumPy's functions that ask their arguments first, and its ufun
     for module in (np, np.linalg, np.fft, np.emath)
     for name, f in vars(module).items()
     if hasattr(f, "_implementation") or isinstance(f, np.ufunc)
+    if "save" not in name  # they write files
 }
 CALLS = [
     lambda f, x: f(x),
@@ -123,10 +124,10 @@ def test_numpy_s_functions_mean_the_same_or_are_refused(name, t):
             found = call(f, t)
         except rg.RetrogradError:
             continue
-        except (TypeError, DeprecationWarning):
-            assert wanted is None or name in ("numpy.maximum", "numpy.minimum")  # out= by place
+        except Exception:  # noqa: BLE001 - a call that NumPy does not take either
+            assert wanted is None
             continue
-        if wanted is None or f is np.empty_like:
+        if wanted is None or f is np.empty_like:  # whatever lay in memory
             continue
         ours, theirs = parts(found), parts(wanted)
         assert not any(isinstance(p, np.ndarray | np.generic) for p in ours), "detached"
@@ -180,16 +181,16 @@ def test_numpy_s_functions_keep_gradients(name, t):
 REFUSED = {
     "numpy.add.at": lambda t: np.add.at(t, [0], 1.0),
     "numpy.add.at ": lambda t: np.add.at(VALUES.copy(), [0], t),
-    "numpy.add.accumulate": lambda t: np.add.accumulate(t),
+    "numpy.add.accumulate": np.add.accumulate,
     "numpy.multiply.outer": lambda t: np.multiply.outer(t, t),
     "numpy.add: out=": lambda t: np.add(t, 1, out=np.empty((2, 3), np.float32)),
     "numpy.sin: out=": lambda t: np.sin(VALUES, out=t),
     "numpy.sum with out": lambda t: np.sum(t, out=np.empty(())),
     "numpy.add with where": lambda t: np.add(t, 1, where=VALUES > 1),
     "numpy.add.reduce with initial": lambda t: np.add.reduce(t, initial=1.0),
-    "numpy.linalg.svd": lambda t: np.linalg.svd(t),
+    "numpy.linalg.svd": np.linalg.svd,
     "numpy.linalg.norm": lambda t: np.linalg.norm(t, 1),
-    "numpy.lib.scimath.sqrt": lambda t: np.emath.sqrt(t),
+    "numpy.lib.scimath.sqrt": np.emath.sqrt,
     "numpy.split at places": lambda t: np.split(t, [1]),
     "numpy.put_along_axis": lambda t: np.put_along_axis(t, np.zeros((1, 3), int), 0, 0),
     "numpy.interp": lambda t: np.interp(t, t[0], t[0]),
@@ -214,7 +215,7 @@ def test_an_array_does_not_swallow_a_tensor(t):
 def test_errors_of_transforms_are_not_hidden_by_numpy_s_door():
     """A TraceError is a TypeError; it must not read as a missing counterpart."""
     with pytest.raises(rg.TraceError):
-        rg.vmap(lambda x: np.unique(x))(VALUES)
+        rg.vmap(np.unique)(VALUES)
 
 
 def test_shapes_are_asked_for_without_a_detour(t):
@@ -249,7 +250,7 @@ def test_operators_take_arrays_and_numbers_on_both_sides(f, t):
             found = f(left, right)
             assert type(found) is rg.Tensor
             plain = [VALUES if v is t else v for v in (left, right)]
-            assert_close(found, f(*plain), tol=1e-6)
+            assert_close(found, f(*plain))
             assert found.requires_grad == (found.dtype != rg.bool)
 
 
@@ -303,9 +304,9 @@ def test_comparisons_with_what_is_no_number(t):
         assert (other == t) is False
         assert (t != other) is True
         with pytest.raises(TypeError, match="not supported"):
-            t < other
+            operator.lt(t, other)
         with pytest.raises(TypeError, match="unsupported operand"):
-            t * other if not isinstance(other, str) else t - other
+            operator.sub(t, other)
 
 
 def test_integers_beyond_a_dtype_compare_by_value():
@@ -556,7 +557,21 @@ def test_transposes(t):
     refused(lambda: t[0].mT, "matrix_transpose: needs at least 2 axes")
 
 
-METHODS = "all any argmax argmin argsort max mean min prod sort std sum var".split()
+METHODS = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "sort",
+    "std",
+    "sum",
+    "var",
+]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -634,8 +649,8 @@ def test_writing_broadcasts_and_refuses_what_does_not_fit():
         lambda x: x.astype(x.dtype),
         lambda x: rg.broadcast_to(x, x.shape),
         lambda x: rg.permute_dims(x, (0, 1)),
-        lambda x: rg.squeeze(x),
-        lambda x: rg.atleast_2d(x),
+        rg.squeeze,
+        rg.atleast_2d,
         lambda x: rg.flip(x, axis=()),
         lambda x: rg.pad(x, 0),
         lambda x: x[...],
@@ -644,13 +659,13 @@ def test_writing_broadcasts_and_refuses_what_does_not_fit():
         lambda x: x.detach(),
         lambda x: x.T.T,
         lambda x: rg.asarray(x, copy=True),
-        lambda x: rg.real(x),
-        lambda x: rg.floor(x),
-        lambda x: rg.stop_gradient(x),
+        rg.real,
+        rg.floor,
+        rg.stop_gradient,
         lambda x: rg.split(x, 1)[0],
         lambda x: rg.concat([x]),
         lambda x: rg.rot90(x, 4),
-        lambda x: rg.conj(x),
+        rg.conj,
     ],
 )
 def test_what_changes_nothing_is_another_handle(same):

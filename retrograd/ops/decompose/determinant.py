@@ -256,13 +256,13 @@ class Slogdet(Determinant):
         t = paired(linalg.matrix_transpose(inverse), dx)
         if x.dtype.kind != "c":
             return None, t
-        return sign * (1j * complex_.imag(t)), complex_.real(t)
+        return sign * (complex_.imag(t) * 1j), complex_.real(t)
 
     def vjp(self, g_sign=None, g_logabsdet=None, x=None, sign=None):
         if x.dtype.kind != "c":
             g = 0.0 * sign if g_logabsdet is None else g_logabsdet
         else:
-            g = 0.0 if g_sign is None else 1j * complex_.imag(g_sign * sign)
+            g = 0.0 if g_sign is None else complex_.imag(g_sign * sign) * 1j
             g = g if g_logabsdet is None else g + g_logabsdet
         inverse = apply(solve.Inv(check=False), x)
         return cell(g) * linalg.matrix_transpose(inverse)

@@ -94,7 +94,7 @@ class Cholesky(Op):
 
 def lower_solve(c: Any, b: Any, *, transpose: bool = False) -> Any:
     """The x of c @ x = b, for lower triangles c."""
-    return apply(solve.SolveTriangular(lower=True, transpose=transpose), c, b)
+    return apply(solve.SolveTriangular(upper=False, turned=transpose), c, b)
 
 
 def cholesky(x: Any, /, *, upper: bool = False, check: bool = True) -> Tensor:
@@ -110,7 +110,7 @@ def cholesky(x: Any, /, *, upper: bool = False, check: bool = True) -> Tensor:
 
 @op
 class Qr(Op):
-    """Orthonormal columns q and an upper triangle r with a real diagonal, q @ r = x.
+    """Orthonormal columns q and an upper triangle r with a positive diagonal, q @ r = x.
 
     For matrices that have at least as many rows as columns. Keeps both.
     The derivative is for independent columns; there is none where r has 0 on its diagonal.
@@ -131,7 +131,10 @@ class Qr(Op):
     def forward(self, x):
         self.shape(spec_of(x))
         q, r = np.linalg.qr(x)
-        return q, r
+        d = np.diagonal(r, 0, -2, -1)
+        size = np.abs(d)
+        sign = np.divide(d, size, out=np.ones_like(d), where=size > 0)
+        return q * sign[..., None, :], np.conjugate(sign)[..., :, None] * r
 
     def jvp(self, dx, q, r):
         c = over_triangle(dx, r)
@@ -171,7 +174,7 @@ class Qr(Op):
 
 def over_triangle(x: Any, r: Any) -> Any:
     """x @ inv(r), for upper triangles r."""
-    system = solve.SolveTriangular(transpose=True)
+    system = solve.SolveTriangular(turned=True)
     return linalg.matrix_transpose(apply(system, r, linalg.matrix_transpose(x)))
 
 
@@ -183,9 +186,9 @@ class QRResult(NamedTuple):
 
 
 def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
-    """Orthonormal columns Q and an upper triangle R with Q @ R = x; R's diagonal is real.
+    """Orthonormal columns Q and an upper triangle R with Q @ R = x; R's diagonal is positive.
 
-    With mode "complete", Q is square and R as large as x; the columns that complete Q are an
+    That makes them unique. With mode "complete", Q is square and R as large as x; the columns that complete Q are an
     orthonormal basis of the rest, chosen so that it moves smoothly with x (see `completion`).
     The derivative is for independent columns (the first ones, where x has more of them than rows).
     """

@@ -82,10 +82,14 @@ def converged(who: str, f: Any, x: np.ndarray) -> Any:
         matrices(who, x)
         bad = int(np.sum(~np.isfinite(x)))
         if bad:
-            raise ArgumentError(f"{who}: x {x.shape} has {bad} elements that are nan or inf") from error
+            raise ArgumentError(
+                f"{who}: x {x.shape} has {bad} elements that are nan or inf"
+            ) from error
         if x.shape[-1] != x.shape[-2]:
             raise
-        raise ArgumentError(f"{who}: LAPACK's iteration on x {x.shape} did not converge") from error
+        raise ArgumentError(
+            f"{who}: LAPACK's iteration on x {x.shape} did not converge"
+        ) from error
 
 
 # -- in NumPy, for forward -------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from string import ascii_letters
 from typing import Any
 
@@ -82,10 +83,10 @@ def multi_dot(arrays: Any, /) -> Tensor:
     xs = [lift(x) for x in arrays]
     ends = {0, len(xs) - 1}
     fits = [x.ndim == 2 or (x.ndim == 1 and i in ends) for i, x in enumerate(xs)]
-    if len(xs) < 2 or not all(fits):
+    if len(xs) < 2 or not all(fits) or any(a.shape[-1] != b.shape[0] for a, b in pairwise(xs)):
         raise ShapeError(
-            f"multi_dot: needs two or more matrices, vectors at the ends only; got shapes "
-            f"{', '.join(str(x.shape) for x in xs)}"
+            f"multi_dot: needs two or more matrices, each with as many columns as the next "
+            f"has rows, and vectors at the ends only; got {', '.join(str(x.shape) for x in xs)}"
         )
     names = ascii_letters[: len(xs) + 1]
     words = [names[i : i + 2] for i in range(len(xs))]

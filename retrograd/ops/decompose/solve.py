@@ -197,8 +197,8 @@ def inv(x: Any, /) -> Tensor:
 class SolveTriangular(System):
     """The x of a @ x = b, or a.mT @ x = b, where only one triangle of a is read."""
 
-    lower: bool = False
-    transpose: bool = False
+    upper: bool = True
+    turned: bool = False
     unit_diagonal: bool = False
 
     def forward(self, a, b):
@@ -208,8 +208,8 @@ class SolveTriangular(System):
     def _substituted(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Block after block: those before it are taken off, then LAPACK solves its own."""
         n, lead = a.shape[-1], np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        lower = self.lower != self.transpose
-        a = np.swapaxes(a, -2, -1) if self.transpose else a
+        lower = self.upper == self.turned
+        a = np.swapaxes(a, -2, -1) if self.turned else a
         out = np.empty((*lead, *b.shape[-2:]), b.dtype)
         starts = range(0, n, BLOCK)
         for start in starts if lower else reversed(starts):
@@ -230,38 +230,40 @@ class SolveTriangular(System):
             a[..., range(a.shape[-1]), range(a.shape[-1])] = 1
         zero = np.argwhere(np.diagonal(a, 0, -2, -1) == 0)
         if zero.size:
-            raise refused(self.name, "has 0 on its diagonal, so it is singular", a.shape[-2:], 0)
+            raise refused(
+                self.name, "has 0 on its diagonal, so it is singular", a.shape[-2:], 0
+            )
         return np.linalg.solve(a, b)
 
     def jvp(self, da=None, db=None, a=None, out=None):
         if da is None:
             return apply(self, a, db)
         da = self._triangle(da)
-        change = times(linalg.matrix_transpose(da) if self.transpose else da, out)
+        change = times(linalg.matrix_transpose(da) if self.turned else da, out)
         return apply(self, a, -change if db is None else db - change)
 
     def vjp(self, g, a, out):
         gb = self.vjp_b(g, a)
-        pair = (out, gb) if self.transpose else (gb, out)
+        pair = (out, gb) if self.turned else (gb, out)
         return -self._triangle(product(*pair, a)), gb
 
     def vjp_b(self, g, a):
-        return apply(self.replace(transpose=not self.transpose), a, g)
+        return apply(self.replace(turned=not self.turned), a, g)
 
     def _triangle(self, x: Any) -> Any:
         skip = int(self.unit_diagonal)
-        return diagonal.tril(x, k=-skip) if self.lower else diagonal.triu(x, k=skip)
+        return diagonal.triu(x, k=skip) if self.upper else diagonal.tril(x, k=-skip)
 
     @staticmethod
     def samples(rng):
         a = rng.uniform(0.5, 1.5, (2, 3, 3))
-        for lower in (False, True):
-            for turn in (False, True):
-                yield SolveTriangular(lower, turn), a[0], rng.normal(size=(3, 2))
-        yield SolveTriangular(lower=True, unit_diagonal=True), a, rng.normal(size=(3, 2))
+        for upper in (False, True):
+            for turned in (False, True):
+                yield SolveTriangular(upper, turned), a[0], rng.normal(size=(3, 2))
+        yield SolveTriangular(upper=False, unit_diagonal=True), a, rng.normal(size=(3, 2))
         yield SolveTriangular(), a[0], rng.normal(size=(2, 3, 1))
         yield SolveTriangular(), a, rng.normal(size=(4, 1, 3, 2))
-        yield SolveTriangular(True, True), a[0] + 1j * a[1], rng.normal(size=(3, 1)) + 1j
+        yield SolveTriangular(False, True), a[0] + 1j * a[1], rng.normal(size=(3, 1)) + 1j
         yield SolveTriangular(), np.zeros((0, 0)), np.zeros((0, 2))
         yield SolveTriangular(), a[0], np.zeros((0, 3, 2))
 
@@ -288,7 +290,7 @@ def solve_triangular(
     """
     a, b = lift(a), lift(b)
     square("solve_triangular", a, "a")
-    system = SolveTriangular(bool(lower), bool(transpose), bool(unit_diagonal))
+    system = SolveTriangular(not lower, bool(transpose), bool(unit_diagonal))
     return _columns(lambda b: apply(system, a, b), b, "solve_triangular")
 
 

@@ -50,16 +50,18 @@ __all__ = ["svd", "svdvals"]
 
 def rectangles(rng: Any) -> Any:
     """Matrices for samples whose singular values are apart."""
-    base = rng.normal(size=(2, 4, 4))
-    u, v = np.linalg.qr(base)[0]
-    turn = np.linalg.qr(base[0] + 1j * base[1])[0]
-    tall = (u[:, :3] * [3.0, 1.5, 0.5]) @ v[:3, :3]
-    yield np.stack([tall, tall[::-1]])
-    yield tall.T.copy()
-    yield (u * [4.0, 2.5, 1.5, 0.5]) @ v
-    yield (turn[:, :2] * [3.0, 1.0]) @ turn[:2, :2]
-    yield ((turn[:, :2] * [3.0, 1.0]) @ turn[1:3, 1:3]).T.copy()
-    yield (turn * [4.0, 2.5, 1.5, 0.5]) @ turn
+    base = rng.normal(size=(3, 4, 4))
+    q = np.linalg.qr(base)[0]
+    u = np.linalg.qr(base[0] + 1j * base[1])[0]
+    v = np.linalg.qr(base[1, :2, :2] + 1j * base[2, :2, :2])[0]
+    r = np.linalg.qr(base[0, :3, :3])[0]
+    tall = (q[:, :, :3] * [5.0, 3.0, 1.0]) @ r
+    yield tall[:2]
+    yield tall[2].T.copy()
+    yield (q[0] * [7.0, 5.0, 3.0, 1.0]) @ q[1]
+    yield (u[:, :2] * [3.0, 1.0]) @ v
+    yield ((u[:, 2:] * [3.0, 1.0]) @ v).T.copy()
+    yield (u * [7.0, 5.0, 3.0, 1.0]) @ u
     yield rng.normal(size=(3, 1))
     yield np.zeros((0, 3))
     yield np.zeros((0, 3, 2))

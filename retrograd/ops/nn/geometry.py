@@ -181,17 +181,6 @@ def first(who: str, layout: str | None, ndim: int) -> bool:
     return word[1] == "C" and ndim > 2
 
 
-def divides(who: str, groups: Any, **channels: int) -> int:
-    """`groups`, refused where it does not divide the channels that are named."""
-    groups = options.integer(who, "groups", groups, least=1)
-    for name, count in channels.items():
-        if count % groups:
-            raise ShapeError(
-                f"{who}: {count} {name} channels cannot be parted into {groups} groups"
-            )
-    return groups
-
-
 def inhabited(who: str, frame_: Frame, sizes: Sequence[int]) -> None:
     """Refuse windows of a pool that lie wholly in the padding."""
     for a, (n, k, s, d, b, c) in enumerate(zip(sizes, *frame_, strict=True)):

@@ -36,7 +36,7 @@ class Tiles:
         slopes = parts.get("slopes")
         self.slopes = None if slopes is None else slopes.reshape(self.kinds, 1, self.group, 1)
         self.tall = max(1, min(self.queries, ROWS // max(self.group, 1)))
-        self.wide = max(1, min(self.keys, SCORES // (self.tall * self.group)))
+        self.wide = max(1, min(self.keys, SCORES // (self.tall * self.group) & ~1))
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Batch elements and heads of keys that are worked on together."""
@@ -68,15 +68,13 @@ class Tiles:
         """The rows of what has an axis of heads of queries, as [b, h, rows * G, K]."""
         a = a.reshape(*a.shape[:2], self.kinds, self.group, a.shape[-1])[block[0], rows]
         a = np.moveaxis(a[:, :, block[1]], 2, 1)
-        return a.reshape(*a.shape[:2], a.shape[2] * self.group, a.shape[-1])
+        rows_of = a.shape[2] * self.group
+        return np.ascontiguousarray(a).reshape(*a.shape[:2], rows_of, a.shape[-1])
 
     def unpack(self, a: np.ndarray, out: np.ndarray, block: Any, rows: slice) -> None:
         """The reverse: write such rows to their place."""
         out = out.reshape(*out.shape[:2], self.kinds, self.group, out.shape[-1])
-        b, h, _, last = a.shape
-        a = a.reshape(b, h, -1, self.group, last) if a.size else a
-        if a.size:
-            out[block[0], rows, block[1]] = np.moveaxis(a, 2, 1)
+        out[block[0], rows, block[1]] = np.moveaxis(self.apart(a), 2, 1)
 
     @staticmethod
     def kept(a: np.ndarray, block: tuple[slice, slice]) -> np.ndarray:
@@ -145,7 +143,7 @@ class Tiles:
         pairs = np.arange(columns.start // 2, (columns.stop + 1) // 2)
         count = row[..., None] * ((self.keys + 1) // 2) + pairs  # of blocks of two words
         words = np.stack(threefry2x32(self.key, count.astype("u4"), (count >> 32).astype("u4")), -1)
-        words = words.reshape(*words.shape[:2], -1, 2 * len(pairs))
+        words = words.reshape(*row.shape[:2], (rows.stop - rows.start) * self.group, 2 * len(pairs))
         kept = words[..., : columns.stop - columns.start] >= limit(self.drop)
         return kept * self.dtype.type(1 / (1 - self.drop))
 
@@ -174,7 +172,7 @@ def forward(tiles: Tiles, scale: float, q: Any, k: Any, v: Any, out: Any, lse: A
             for columns in tiles.columns(rows):
                 s = tiles.scores(queries, ks, block, rows, columns)
                 high = np.maximum(top, np.maximum.reduce(s, axis=-1, keepdims=True))
-                base = np.where(high == -np.inf, 0, high)  # rows that see nothing yet
+                base = np.where(high == -np.inf, 0, high)  # rows that saw no key yet
                 s -= base
                 np.exp(s, out=s)
                 fade = np.exp(top - base)
@@ -185,7 +183,9 @@ def forward(tiles: Tiles, scale: float, q: Any, k: Any, v: Any, out: Any, lse: A
                 found *= fade
                 found += np.matmul(s, vs[:, :, columns])
                 top = high
-            found /= np.where(total == 0, 1, total)  # rows that see nothing give 0
+            blind = total == 0  # rows that see no key: 0, and 0 for the log of their sum
+            total[blind], top[blind] = 1, 0
+            found /= total
             tiles.unpack(found, out, block, rows)
             tiles.unpack(np.log(total) + top, lse[..., None], block, rows)
 
@@ -200,7 +200,6 @@ def backward(tiles: Tiles, scale: float, given: tuple[Any, ...], found: dict[str
             queries = tiles.packed(q, block, rows) * scale
             gs, ds = tiles.packed(g, block, rows), tiles.packed(delta[..., None], block, rows)
             base = tiles.packed(lse[..., None], block, rows)
-            base = np.where(base == -np.inf, 0, base)
             dq = np.zeros_like(queries)
             for columns in tiles.columns(rows):
                 p = tiles.scores(queries, ks, block, rows, columns)

@@ -16,8 +16,16 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, Op, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cumulative, hyperbolic, pad, reduce, rounding, shape
-from retrograd.ops import elementary as elementary_
+from retrograd.ops import (
+    cumulative,
+    elementary,
+    join,
+    pad,
+    reduce,
+    rounding,
+    shape,
+    trigonometric,
+)
 from retrograd.ops.ssm import recurrence
 
 __all__ = ["rotate_pairs", "rotation_angles", "running_angles", "wrap_angles"]
@@ -118,10 +126,20 @@ class QuarterTurn(Linear):
     def batch(self, size, args, mapped):
         return apply(self, *args)
 
-    def lower(self, k, x, out):
-        for lane in k.lanes(out, axis=len(out.shape) - 1):
-            for t in lane.steps():
-                out[t] = _quarter(k, self, x, t, out.shape[-1])
+    def expand(self, x):
+        *lead, r = x.shape
+        a, axis = self.pairs, len(lead)
+        if self.halves:
+            x = pad.piece(shape.reshape(x, (*lead, 2, r // 2)), axis + 1, 0, a)
+            turned = pad.pad(self._swapped(x, axis), {-1: (0, r // 2 - a)})
+            return shape.reshape(turned, (*lead, r))
+        x = shape.reshape(pad.piece(x, axis, 0, 2 * a), (*lead, a, 2))
+        turned = shape.reshape(self._swapped(x, axis + 1), (*lead, 2 * a))
+        return pad.pad(turned, {-1: (0, r - 2 * a)})
+
+    def _swapped(self, x, axis: int):
+        first, second = pad.piece(x, axis, 0, 1), pad.piece(x, axis, 1, 1)
+        return join.concat([-second, first], axis=axis)
 
     @staticmethod
     def samples(rng):
@@ -192,8 +210,6 @@ class RotatePairs(Op):
         return apply(self, x, theta)
 
     def expand(self, x, theta):
-        from retrograd.ops import trigonometric  # noqa: PLC0415
-
         r = x.shape[-1]
         c = self._spread(trigonometric.cos(theta) - 1.0, r) + 1.0
         s = self._spread(trigonometric.sin(theta), r)
@@ -214,19 +230,6 @@ class RotatePairs(Op):
         yield RotatePairs(False), x, x, "has no pairs"
         yield RotatePairs(False), x[:, :4], x[:, :3], "at most 2 pairs"
         yield RotatePairs(True), x[:, :4], x[:2, :1], "theta (2, 1)"
-
-
-def _quarter(k: Any, turn: QuarterTurn, x: Any, t: Any, r: int) -> Any:
-    """One element of a quarter turn, for kernels."""
-    if turn.halves:
-        first = t < r // 2
-        inside = k.where(first, t < turn.pairs, t < r // 2 + turn.pairs)
-        other = k.where(first, -k.inside(x, t + r // 2, 0), k.inside(x, t - r // 2, 0))
-    else:
-        first = t % 2 == 0
-        inside = t < 2 * turn.pairs
-        other = k.where(first, -k.inside(x, t + 1, 0), k.inside(x, t - 1, 0))
-    return k.where(inside, other, 0)
 
 
 def _split(x: np.ndarray, turn: QuarterTurn) -> tuple[np.ndarray, np.ndarray]:
@@ -294,5 +297,5 @@ def rotation_angles(rot: Any, dt: Any, /, *, rotation_range: float = 2.0) -> Ten
     lies where tanh still has a slope; 1 is the reference implementation's.
     """
     rot, dt = lift(rot), lift(dt)
-    turn = elementary_.tanh(rot) * (rotation_range * pi)
+    turn = elementary.tanh(rot) * (rotation_range * pi)
     return shape.expand_dims(dt, axis=-1) * shape.expand_dims(turn, axis=-2)

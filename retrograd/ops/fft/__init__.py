@@ -1,0 +1,1 @@
+"""Fourier transforms, as ops: `rg.fft` is the facade over these files."""
