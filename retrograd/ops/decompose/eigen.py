@@ -139,7 +139,7 @@ class EighResult(NamedTuple):
 def eigh(x: Any, /) -> EighResult:
     """The eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices.
 
-    x counts as Hermitian: its Hermitian part is what is decomposed, and gradients are Hermitian.
+    x counts as Hermitian: its Hermitian part is decomposed, and gradients are Hermitian.
     Each vector has length 1 and its largest component real and positive. Where eigenvalues
     are equal, vectors have no derivative: the terms between them are left out.
     """
@@ -211,8 +211,9 @@ def pairs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class Eig(Eigen):
     """The eigenvalues and eigenvectors of any square matrix, complex. Keeps both.
 
-    Values ascend by real part, then imaginary part. Vectors have length 1, and their largest component is real and positive. Terms between
-    equal eigenvalues are left out of the derivative. Vectors that are dependent have none.
+    Values ascend by real part, then imaginary part. Vectors have length 1, and their largest
+    component is real and positive. Terms between equal eigenvalues are left out of the
+    derivative. Where vectors are dependent there is none.
     """
 
     outputs = ("eigenvalues", "eigenvectors")
@@ -277,9 +278,9 @@ class EigResult(NamedTuple):
 def eig(x: Any, /) -> EigResult:
     """The eigenvalues and eigenvectors (columns) of any square matrices; always complex.
 
-    Values ascend by real part, then by imaginary part. Each vector has length 1 and its largest component real and
-    positive. Where eigenvalues are equal, the terms between their vectors are left out of the
-    derivative; a matrix without a basis of eigenvectors has none, and is refused there.
+    Values ascend by real part, then by imaginary part. Each vector has length 1 and its largest
+    component real and positive. Where eigenvalues are equal, the terms between their vectors
+    are left out of the derivative; without a basis of eigenvectors there is none.
     """
     x = lift(x)
     square("eig", x)

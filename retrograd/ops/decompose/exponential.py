@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Op, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
@@ -147,11 +147,11 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     if n == 0:
         return shape.broadcast_to(create.eye(x.shape[-1], dtype=x.dtype), x.shape)
     x, n = (solve.inv(x), -n) if n < 0 else (x, n)
-    out = None
+    out: Any = None
     while True:
         if n & 1:
             out = x if out is None else times(out, x)
         n >>= 1
         if not n:
-            return out
+            return unchanged(out)
         x = times(x, x)

@@ -88,7 +88,7 @@ class Cholesky(Op):
     @staticmethod
     def refuses(rng):
         yield Cholesky(), -np.eye(2), "cholesky: x (2, 2) is not positive definite"
-        yield Cholesky(), np.stack([np.eye(2), np.zeros((2, 2))]), "matrix (1,) of x (2, 2, 2)"
+        yield Cholesky(), np.stack([np.eye(2), np.zeros((2, 2))]), "x[1] of x (2, 2, 2)"
         yield Cholesky(), np.ones((1, 3)), "two last axes of equal length"
 
 
@@ -188,9 +188,9 @@ class QRResult(NamedTuple):
 def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
     """Orthonormal columns Q and an upper triangle R with Q @ R = x; R's diagonal is positive.
 
-    That makes them unique. With mode "complete", Q is square and R as large as x; the columns that complete Q are an
-    orthonormal basis of the rest, chosen so that it moves smoothly with x (see `completion`).
-    The derivative is for independent columns (the first ones, where x has more of them than rows).
+    That makes them unique. With mode "complete", Q is square and R as large as x; the columns
+    that complete Q are an orthonormal basis of the rest that moves smoothly with x. The
+    derivative is for independent columns: all, or as many of the first as there are rows.
     """
     x = lift(x)
     matrices("qr", x)
@@ -213,7 +213,7 @@ def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
 
 @op
 class Uncovered(Op):
-    """Which rows elimination with row exchanges leaves over, of matrices of full column rank."""
+    """Which rows elimination with row exchanges leaves over, where columns are independent."""
 
     no_derivative = "its result is an index, constant almost everywhere"
     host = LAPACK

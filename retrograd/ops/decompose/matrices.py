@@ -16,7 +16,6 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, RetrogradError, ShapeError
 from retrograd.core.interpret import apply, constant
-from retrograd.core.spec import Spec
 from retrograd.ops import complex as complex_
 from retrograd.ops import diagonal, extrema, linalg, magnitude, reduce, select, shape
 
@@ -50,12 +49,14 @@ def rounding(dtype: np.dtype, n: int) -> float:
 # -- LAPACK ----------------------------------------------------------------------------------
 
 
-def run(who: str, wrong: str, f: Any, x: np.ndarray, *, check: bool = True) -> np.ndarray:
+def run(
+    who: str, wrong: str, f: Any, x: np.ndarray, *, name: str = "x", check: bool = True
+) -> np.ndarray:
     """f of a stack of matrices; the first that LAPACK refuses is named, or gives nan."""
     try:
         return f(x)
     except np.linalg.LinAlgError:
-        square(who, x)
+        square(who, x, name)
     flat = x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
     out = np.full_like(flat, np.nan)
     for i, one in enumerate(flat):
@@ -63,14 +64,14 @@ def run(who: str, wrong: str, f: Any, x: np.ndarray, *, check: bool = True) -> n
             out[i] = f(one)
         except np.linalg.LinAlgError as error:
             if check:
-                raise refused(who, wrong, x.shape, i) from error
+                raise refused(who, wrong, name, x.shape, i) from error
     return out.reshape(x.shape)
 
 
-def refused(who: str, wrong: str, of: tuple[int, ...], i: int) -> RetrogradError:
+def refused(who: str, wrong: str, name: str, of: tuple[int, ...], i: int) -> RetrogradError:
     """The error for matrix i of a stack of shape `of`."""
-    place = tuple(int(k) for k in np.unravel_index(i, of[:-2])) if of[:-2] else ()
-    which = f"matrix {place} of x {of}" if place else f"x {of}"
+    place = ", ".join(str(int(k)) for k in np.unravel_index(i, of[:-2])) if of[:-2] else ""
+    which = f"{name}[{place}] of {name} {of}" if place else f"{name} {of}"
     return ArgumentError(f"{who}: {which} {wrong}")
 
 
@@ -82,14 +83,12 @@ def converged(who: str, f: Any, x: np.ndarray) -> Any:
         matrices(who, x)
         bad = int(np.sum(~np.isfinite(x)))
         if bad:
-            raise ArgumentError(
-                f"{who}: x {x.shape} has {bad} elements that are nan or inf"
-            ) from error
-        if x.shape[-1] != x.shape[-2]:
-            raise
-        raise ArgumentError(
-            f"{who}: LAPACK's iteration on x {x.shape} did not converge"
-        ) from error
+            wrong = f"has {bad} elements that are nan or inf"
+        elif "square" in str(error):
+            raise  # the shape rule says it
+        else:
+            wrong = "is one on which LAPACK's iteration does not converge"
+        raise ArgumentError(f"{who}: x {x.shape} {wrong}") from error
 
 
 # -- in NumPy, for forward -------------------------------------------------------------------

@@ -32,7 +32,7 @@ BLOCK = 64  # rows of a triangle that go to LAPACK at once; the rest is matrix p
 class System(Op):
     """Ops that solve for matrices of right-hand sides; leading axes broadcast.
 
-    They keep a and the solution for a's gradient, a alone for b's. One more solve serves both.
+    They keep x1 and the solution for x1's gradient, x1 alone for x2's. One solve serves both.
     """
 
     uniform = True
@@ -40,18 +40,19 @@ class System(Op):
     host = LAPACK
 
     @classmethod
-    def _reverse(cls, mask: int) -> Any:  # b alone needs no solution kept
-        only_b = mask == 0b10
-        return PullRecipe([(1, cls.rule["vjp_b"])]) if only_b else super()._reverse(mask)
+    def _reverse(cls, mask: int) -> Any:  # x2 alone needs no solution kept
+        alone = mask == 0b10
+        return PullRecipe([(1, cls.rule["vjp_x2"])]) if alone else super()._reverse(mask)
 
-    def shape(self, a: Spec, b: Spec) -> Spec:
-        square(self.name, a, "a")
-        if b.ndim < 2 or b.shape[-2] != a.shape[-1]:
+    def shape(self, x1: Spec, x2: Spec) -> Spec:
+        square(self.name, x1, "x1")
+        if x2.ndim < 2 or x2.shape[-2] != x1.shape[-1]:
             raise ShapeError(
-                f"{self.name}: b {b.shape} must have {a.shape[-1]} rows, as a {a.shape} has"
+                f"{self.name}: x2 {x2.shape} must have {x1.shape[-1]} rows, "
+                f"as x1 {x1.shape} has"
             )
-        lead = broadcast_shapes(self.name, a=a.shape[:-2], b=b.shape[:-2])
-        return b.with_shape((*lead, *b.shape[-2:]))
+        lead = broadcast_shapes(self.name, x1=x1.shape[:-2], x2=x2.shape[:-2])
+        return x2.with_shape((*lead, *x2.shape[-2:]))
 
     def batch(self, size, args, mapped):
         return apply(self, *aligned(size, args, mapped))
@@ -76,28 +77,28 @@ def folded(f: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @op
 class Solve(System):
-    """The x of a @ x = b, for matrices b. A singular matrix is refused."""
+    """The x of x1 @ x = x2, for matrices x2. A singular matrix is refused."""
 
-    def forward(self, a, b):
+    def forward(self, x1, x2):
         try:
-            return folded(np.linalg.solve, a, b)
+            return folded(np.linalg.solve, x1, x2)
         except (np.linalg.LinAlgError, ValueError):
-            self.shape(spec_of(a), spec_of(b))
-            run("solve", "is singular: no solution, or many", np.linalg.inv, a)
+            self.shape(spec_of(x1), spec_of(x2))
+            run("solve", "is singular", np.linalg.inv, x1, name="x1")
             raise
 
-    def jvp(self, da=None, db=None, a=None, out=None):
-        if da is None:
-            return apply(self, a, db)
-        change = times(da, out)
-        return apply(self, a, -change if db is None else db - change)
+    def jvp(self, dx1=None, dx2=None, x1=None, out=None):
+        if dx1 is None:
+            return apply(self, x1, dx2)
+        change = times(dx1, out)
+        return apply(self, x1, -change if dx2 is None else dx2 - change)
 
-    def vjp(self, g, a, out):
-        gb = self.vjp_b(g, a)
-        return -product(gb, out, a), gb
+    def vjp(self, g, x1, out):
+        g2 = self.vjp_x2(g, x1)
+        return -product(g2, out, x1), g2
 
-    def vjp_b(self, g, a):
-        return apply(self, linalg.matrix_transpose(a), g)
+    def vjp_x2(self, g, x1):
+        return apply(self, linalg.matrix_transpose(x1), g)
 
     @staticmethod
     def samples(rng):
@@ -113,18 +114,23 @@ class Solve(System):
     @staticmethod
     def refuses(rng):
         ones = np.ones((2, 2))
-        yield Solve(), np.ones((2, 3)), ones, "a must have two last axes of equal length"
-        yield Solve(), np.eye(3), ones, "b (2, 2) must have 3 rows, as a (3, 3) has"
+        yield Solve(), np.ones((2, 3)), ones, "x1 must have two last axes of equal length"
+        yield Solve(), np.eye(3), ones, "x2 (2, 2) must have 3 rows, as x1 (3, 3) has"
         yield Solve(), np.eye(2) * np.ones((3, 1, 1)), np.ones((2, 2, 2)), "do not broadcast"
-        yield Solve(), ones, ones, "solve: x (2, 2) is singular"
-        yield Solve(), np.stack([np.eye(2), ones]), ones, "matrix (1,) of x (2, 2, 2)"
+        yield Solve(), ones, ones, "solve: x1 (2, 2) is singular"
+        yield (
+            Solve(),
+            np.stack([np.eye(2), ones]),
+            ones,
+            "solve: x1[1] of x1 (2, 2, 2) is singular",
+        )
 
 
 SOLVE = Solve()
 
 
 def solve(x1: Any, x2: Any, /) -> Tensor:
-    """The x of x1 @ x = x2, where x2 is a vector (one axis) or matrices; leading axes broadcast.
+    """The x of x1 @ x = x2, for a vector x2 (one axis) or matrices; leading axes broadcast.
 
     A singular matrix is refused. Kept for the gradient: x1, and the solution if x1 needs one.
     """
@@ -183,7 +189,7 @@ class Inv(Op):
         yield Inv(), np.ones((3, 2)), "two last axes of equal length"
         yield Inv(), np.ones(3), "at least 2 axes"
         yield Inv(), np.zeros((2, 2)), "inv: x (2, 2) is singular"
-        yield Inv(), np.stack([np.eye(2), np.ones((2, 2))]), "matrix (1,) of x (2, 2, 2)"
+        yield Inv(), np.stack([np.eye(2), np.ones((2, 2))]), "inv: x[1] of x (2, 2, 2)"
 
 
 def inv(x: Any, /) -> Tensor:
@@ -195,60 +201,60 @@ def inv(x: Any, /) -> Tensor:
 
 @op
 class SolveTriangular(System):
-    """The x of a @ x = b, or a.mT @ x = b, where only one triangle of a is read."""
+    """The x of x1 @ x = x2, or x1.mT @ x = x2, where only one triangle of x1 is read."""
 
     upper: bool = True
     turned: bool = False
     unit_diagonal: bool = False
 
-    def forward(self, a, b):
-        self.shape(spec_of(a), spec_of(b))
-        return folded(self._substituted, a, b)
+    def forward(self, x1, x2):
+        self.shape(spec_of(x1), spec_of(x2))
+        if not self.unit_diagonal:
+            zero = np.argwhere((np.diagonal(x1, 0, -2, -1) == 0).any(-1).reshape(-1))
+            if zero.size and x2.size:
+                raise refused(self.name, "has 0 on its diagonal", "x1", x1.shape, zero[0, 0])
+        return folded(self._substituted, x1, x2)
 
-    def _substituted(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def _substituted(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
         """Block after block: those before it are taken off, then LAPACK solves its own."""
-        n, lead = a.shape[-1], np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        n, lead = x1.shape[-1], np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+        x1 = np.swapaxes(x1, -2, -1) if self.turned else x1
         lower = self.upper == self.turned
-        a = np.swapaxes(a, -2, -1) if self.turned else a
-        out = np.empty((*lead, *b.shape[-2:]), b.dtype)
+        out = np.empty((*lead, *x2.shape[-2:]), x2.dtype)
         starts = range(0, n, BLOCK)
         for start in starts if lower else reversed(starts):
             now = slice(start, min(start + BLOCK, n))
             done = slice(0, start) if lower else slice(now.stop, n)
-            left = b[..., now, :]
+            left = x2[..., now, :]
             if done.start != done.stop:
-                left = left - a[..., now, done] @ out[..., done, :]
-            out[..., now, :] = self._block(a[..., now, now], left, lower, start)
+                left = left - x1[..., now, done] @ out[..., done, :]
+            out[..., now, :] = self._block(x1[..., now, now], left, lower=lower)
         return out
 
-    def _block(self, a: np.ndarray, b: np.ndarray, lower: bool, start: int) -> np.ndarray:
-        """LAPACK's elimination of an upper triangle is back substitution, so all are made it."""
+    def _block(self, x1: np.ndarray, x2: np.ndarray, *, lower: bool) -> np.ndarray:
+        """LAPACK's elimination is back substitution if the triangle is upper: then it is."""
         if lower:
-            return self._block(a[..., ::-1, ::-1], b[..., ::-1, :], False, start)[..., ::-1, :]
-        a = np.triu(a)
+            turned = x1[..., ::-1, ::-1], x2[..., ::-1, :]
+            return self._block(*turned, lower=False)[..., ::-1, :]
+        x1 = np.triu(x1)
         if self.unit_diagonal:
-            a[..., range(a.shape[-1]), range(a.shape[-1])] = 1
-        zero = np.argwhere(np.diagonal(a, 0, -2, -1) == 0)
-        if zero.size:
-            raise refused(
-                self.name, "has 0 on its diagonal, so it is singular", a.shape[-2:], 0
-            )
-        return np.linalg.solve(a, b)
+            x1[..., range(x1.shape[-1]), range(x1.shape[-1])] = 1
+        return np.linalg.solve(x1, x2)
 
-    def jvp(self, da=None, db=None, a=None, out=None):
-        if da is None:
-            return apply(self, a, db)
-        da = self._triangle(da)
-        change = times(linalg.matrix_transpose(da) if self.turned else da, out)
-        return apply(self, a, -change if db is None else db - change)
+    def jvp(self, dx1=None, dx2=None, x1=None, out=None):
+        if dx1 is None:
+            return apply(self, x1, dx2)
+        dx1 = self._triangle(dx1)
+        change = times(linalg.matrix_transpose(dx1) if self.turned else dx1, out)
+        return apply(self, x1, -change if dx2 is None else dx2 - change)
 
-    def vjp(self, g, a, out):
-        gb = self.vjp_b(g, a)
-        pair = (out, gb) if self.turned else (gb, out)
-        return -self._triangle(product(*pair, a)), gb
+    def vjp(self, g, x1, out):
+        g2 = self.vjp_x2(g, x1)
+        pair = (out, g2) if self.turned else (g2, out)
+        return -self._triangle(product(*pair, x1)), g2
 
-    def vjp_b(self, g, a):
-        return apply(self.replace(turned=not self.turned), a, g)
+    def vjp_x2(self, g, x1):
+        return apply(self.replace(turned=not self.turned), x1, g)
 
     def _triangle(self, x: Any) -> Any:
         skip = int(self.unit_diagonal)
@@ -275,29 +281,29 @@ class SolveTriangular(System):
 
 
 def solve_triangular(
-    a: Any,
-    b: Any,
+    x1: Any,
+    x2: Any,
     /,
     *,
     lower: bool = False,
     transpose: bool = False,
     unit_diagonal: bool = False,
 ) -> Tensor:
-    """The x of a @ x = b (with `transpose`, of a.mT @ x = b), reading one triangle of a.
+    """The x of x1 @ x = x2 (with `transpose`, x1.mT @ x = x2), reading one triangle of x1.
 
-    b is a vector (one axis) or matrices; leading axes broadcast. With `unit_diagonal` the
+    x2 is a vector (one axis) or matrices; leading axes broadcast. With `unit_diagonal` the
     diagonal counts as ones and is not read. What is not read gets gradient 0.
     """
-    a, b = lift(a), lift(b)
-    square("solve_triangular", a, "a")
+    a, b = lift(x1), lift(x2)
+    square("solve_triangular", a, "x1")
     system = SolveTriangular(not lower, bool(transpose), bool(unit_diagonal))
     return _columns(lambda b: apply(system, a, b), b, "solve_triangular")
 
 
-def cholesky_solve(factor: Any, b: Any, /, *, upper: bool = False) -> Tensor:
-    """The x of a @ x = b, given the Cholesky factor of a: lower, or `upper`."""
-    c, b = lift(factor), lift(b)
-    square("cholesky_solve", c, "factor")
+def cholesky_solve(c: Any, b: Any, /, *, upper: bool = False) -> Tensor:
+    """The x of a @ x = b, given the Cholesky factor c of a: lower, or `upper`."""
+    c, b = lift(c), lift(b)
+    square("cholesky_solve", c, "c")
     c = adjoint(c) if upper else c
 
     def both(b: Any) -> Any:

@@ -13,7 +13,13 @@ from retrograd.core.spec import axes_tuple, axis_index, check_device
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, create, options, pad, turn
 from retrograd.ops import complex as complex_
-from retrograd.ops.fft.transforms import SWAPPED, Fourier, InverseRealFourier, RealFourier
+from retrograd.ops.fft.transforms import (
+    SWAPPED,
+    Fourier,
+    InverseRealFourier,
+    Norm,
+    RealFourier,
+)
 
 __all__ = [
     "fft",
@@ -40,7 +46,7 @@ Axes = tuple[int, ...]
 
 
 def fft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The Fourier transform along `axis`, at length n: x is cut or filled up with zeros to it."""
+    """The Fourier transform along `axis`, with x cut to length n, or filled up with zeros."""
     return fftn(x, s=_one(n), axes=(axis,), norm=norm)
 
 
@@ -53,7 +59,8 @@ def fftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") 
     """The Fourier transform over several axes (all by default), at lengths `s`.
 
     Complex; real numbers of float32 give complex64. `norm` is "backward" (the inverse is
-    divided by the number of elements), "forward" (the transform is) or "ortho" (both by its root).
+    divided by the number of elements), "forward" (the transform is) or "ortho" (both, by its
+    root).
     """
     return _complex("fftn", x, s, axes, norm, inverse=False)
 
@@ -75,12 +82,12 @@ def irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 def rfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """The Fourier transform of real numbers over several axes, of the last of them one half."""
-    x, norm = _operand("rfftn", x), _norm("rfftn", norm)
+    x, way = _operand("rfftn", x), _norm("rfftn", norm)
     if x.dtype.kind == "c":
         raise DtypeError(f"rfftn: x is {x.dtype}; it takes real numbers", hint="rg.fft.fftn(x)")
     over, lengths = _over("rfftn", x.shape, s, axes)
     x = _resized(x, over, lengths)
-    return apply(RealFourier(over, norm), x) if over else _wide(x)
+    return apply(RealFourier(over, way), x) if over else _wide(x)
 
 
 def irfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
@@ -88,7 +95,7 @@ def irfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
 
     Without `s` it is the even number of them, twice what x has there less 2.
     """
-    x, norm = _operand("irfftn", x), _norm("irfftn", norm)
+    x, way = _operand("irfftn", x), _norm("irfftn", norm)
     over, lengths = _over("irfftn", x.shape, s, axes)
     if not over:
         return complex_.real(x)
@@ -100,7 +107,7 @@ def irfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
             f"n must say how many there are"
         )
     x = _resized(x, over, (*lengths[:-1], whole // 2 + 1))
-    return apply(InverseRealFourier(over, norm, whole), _wide(x))
+    return apply(InverseRealFourier(over, way, whole), _wide(x))
 
 
 def hfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
@@ -179,7 +186,7 @@ def _wide(x: Any) -> Any:
     return cast.astype(x, dt.complex_of(x.dtype))
 
 
-def _norm(who: str, norm: Any) -> str:
+def _norm(who: str, norm: Any) -> Norm:
     if norm not in SWAPPED:
         raise ArgumentError(
             f"{who}: norm must be 'backward', 'ortho' or 'forward'; got {norm!r}"

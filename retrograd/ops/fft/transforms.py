@@ -8,7 +8,7 @@ their weight, and the other way round with twice their weight.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,14 +20,15 @@ from retrograd.core.spec import Spec, spec_of
 from retrograd.ops import complex as complex_
 
 LIBRARY = "an FFT is a library call"
-SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+Norm = Literal["backward", "ortho", "forward"]
+SWAPPED: dict[Norm, Norm] = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
 class Transform(Linear):
     """Fourier transforms over `axes`; `norm` says which direction divides by the length."""
 
     axes: tuple[int, ...]
-    norm: str = "backward"
+    norm: Norm = "backward"
     uniform = True
     takes = "inexact"
     host = LIBRARY
@@ -64,6 +65,8 @@ class Fourier(Transform):
     Of real numbers too. By default the inverse is divided by n.
     """
 
+    axes: tuple[int, ...]
+    norm: Norm = "backward"
     inverse: bool = False
 
     def shape(self, x: Spec) -> Spec:
@@ -100,6 +103,9 @@ class Fourier(Transform):
 @op
 class RealFourier(Transform):
     """The transform of real numbers: along the last of `axes`, its first n // 2 + 1 places."""
+
+    axes: tuple[int, ...]
+    norm: Norm = "backward"
 
     def shape(self, x: Spec) -> Spec:
         if x.dtype.kind == "c":
@@ -144,6 +150,8 @@ class InverseRealFourier(Transform):
     The imaginary parts that those of real numbers do not have are not read.
     """
 
+    axes: tuple[int, ...]
+    norm: Norm = "backward"
     length: int = 1
 
     def shape(self, x: Spec) -> Spec:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.errors import ArgumentError, ShapeError
+from retrograd.core.spec import Spec
 from retrograd.ops import reduce, shape
 
 Shape = tuple[int, ...]
@@ -61,6 +62,12 @@ def spread_op(x: Any, lead: Shape, core: Shape) -> Any:
 def gathered_op(x: Any, lead: Shape, to: Shape) -> Any:
     """As gathered, in ops."""
     return reduce.sum_to(shape.reshape(x, (*lead, *x.shape[1:])), to)
+
+
+def own(args: Any, mapped: Any) -> list[Spec]:
+    """The specs that the operands of a batch rule have for each of many."""
+    pairs = zip(args, mapped, strict=True)
+    return [Spec(a.shape[1:] if m else a.shape, a.dtype) for a, m in pairs]
 
 
 def mapped_front(size: int, args: Any, mapped: Any, full: Any) -> list[Any]:

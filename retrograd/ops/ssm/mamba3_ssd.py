@@ -73,7 +73,7 @@ class _RankSsd(Composite):
         return y.reshape(inputs[0].shape), final.reshape(n.final)
 
     def batch(self, size, args, mapped):
-        n = _Sizes(self.name, *_own(args, mapped))
+        n = _Sizes(self.name, *layout.own(args, mapped))
         return apply(self, *layout.mapped_front(size, args, mapped, n.full))
 
 
@@ -111,7 +111,7 @@ class _RankSsdGrad(Composite):
         return *out, layout.gathered_op(got.initial, n.lead, inputs[-1].shape)
 
     def batch(self, size, args, mapped):
-        own = _own(args, mapped)[2:]
+        own = layout.own(args, mapped)[2:]
         n = _Sizes(self.name, *own)
         full = [n.full[0], n.final, *n.full]
         found = apply(self, *layout.mapped_front(size, args, mapped, full))
@@ -197,12 +197,6 @@ class SingleSsdGrad(_RankSsdGrad):
         for op_, *args in SingleSsd.samples(rng):
             gs = [rng.normal(size=t.shape) for t in op_.forward(*args)]
             yield SingleSsdGrad(op_.chunk), *gs, *args
-
-
-def _own(args: Any, mapped: Any) -> list[Spec]:
-    """The specs of one of many."""
-    pairs = zip(args, mapped, strict=True)
-    return [Spec(a.shape[1:] if m else a.shape, a.dtype) for a, m in pairs]
 
 
 def _operands(who: str, inputs: Any) -> tuple[_Sizes, ssd_chunks.Operands]:

@@ -82,7 +82,7 @@ class Ssd(Composite):
         return apply(SsdGrad(self.chunk), g_y, g_final, x, dt, A, B, C, D, initial)
 
     def batch(self, size, args, mapped):
-        n = _sizes(args, mapped)
+        n = _Sizes(*layout.own(args, mapped))
         return apply(self, *layout.mapped_front(size, args, mapped, n.full))
 
     @staticmethod
@@ -162,23 +162,17 @@ class SsdGrad(Composite):
         )
 
     def batch(self, size, args, mapped):
-        n = _sizes(args[2:], mapped[2:])
+        own = layout.own(args, mapped)[2:]
+        n = _Sizes(*own)
         full = [n.full[0], (*n.lead, *n.state), *n.full]
         found = apply(self, *layout.mapped_front(size, args, mapped, full))
-        own = [a.shape[1:] if m else a.shape for a, m in zip(args, mapped, strict=True)][2:]
-        return tuple(layout.unmapped(t, to) for t, to in zip(found, own, strict=True))
+        return tuple(layout.unmapped(t, x.shape) for t, x in zip(found, own, strict=True))
 
     @staticmethod
     def samples(rng):
         for args in _samples(rng):
             y, final = Ssd(4).forward(*args)
             yield SsdGrad(4), rng.normal(size=y.shape), rng.normal(size=final.shape), *args
-
-
-def _sizes(args: Any, mapped: Any) -> _Sizes:
-    """Of one of many: shapes without the mapped axis."""
-    own = [a.shape[1:] if m else a.shape for a, m in zip(args, mapped, strict=True)]
-    return _Sizes(*(Spec(s, args[0].dtype) for s in own))
 
 
 def _skip(D: np.ndarray) -> np.ndarray:
