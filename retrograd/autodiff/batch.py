@@ -8,7 +8,7 @@ import numpy as np
 
 from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, TraceError
-from retrograd.core.interpret import Interpreter, below, expanded, using
+from retrograd.core.interpret import Interpreter, current, expanded, using
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Box, Tensor
@@ -101,7 +101,7 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
         ]
         size = _size(leaves, axes)
         front = [_front(x, a) for x, a in zip(leaves, axes, strict=True)]
-        batch = Batch(below(), size)
+        batch = Batch(current.get(), size)  # not below: what vmap computes is still recorded
         boxes = [
             x if a is None else Batched(batch, x.handle())
             for x, a in zip(front, axes, strict=True)

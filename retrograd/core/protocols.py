@@ -189,9 +189,11 @@ def namespace(api_version: str | None = None) -> Any:
 def to_dlpack(x: Any, **options: Any) -> Any:
     """A capsule for other libraries; it shares memory, unless that is not x's to give."""
     array = x.array
-    if not array.flags.writeable or 0 in array.strides:  # others may write to it
+    # repeated memory would be written twice, and not everybody can walk backwards
+    odd = any(n > 1 and step <= 0 for n, step in zip(array.shape, array.strides, strict=True))
+    if not array.flags.writeable or odd:
         if options.get("copy") is False:
-            raise BufferError("__dlpack__: this memory is read-only or repeated; copy is False")
+            raise BufferError("__dlpack__: memory that is read-only, repeated or backwards")
         array = array.copy()
     try:
         return array.__dlpack__(**options)
@@ -209,7 +211,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         raise DtypeError(f"from_dlpack: {type(x).__name__} has no __dlpack__")
     try:
         array = np.from_dlpack(x)
-    except BufferError as error:
+    except (BufferError, RuntimeError) as error:
         raise DtypeError(
             f"from_dlpack: {type(x).__name__} cannot be read: {error}", hint="rg.asarray(x)"
         ) from error

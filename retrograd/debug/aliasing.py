@@ -16,6 +16,7 @@ import numpy as np
 
 from retrograd.core.errors import AliasError
 from retrograd.core.interpret import Interpreter, Watcher, current, using
+from retrograd.core.tape import next_order
 from retrograd.core.tensor import Box, Tensor
 
 if TYPE_CHECKING:
@@ -44,15 +45,19 @@ class Witness(Watcher):
                 self._remember(x.array)
 
     def _remember(self, array: np.ndarray) -> None:
-        known = self.seen.get(id(array))
+        known, now = self.seen.get(id(array)), _checksum(array)
         if known is None or known[0]() is not array:
-            self.seen[id(array)] = (weakref.ref(array), _checksum(array))
+            self.seen[id(array)] = (weakref.ref(array), [(next_order(), now)])
+        elif known[1][-1][1] != now:
+            known[1].append((next_order(), now))  # changed, and read again by a later op
 
     def check(self, node: Node) -> None:
         """Raise if something that the node kept is not what it was."""
         for array in _arrays(node.kept):
             known = self.seen.get(id(array))
-            if known is not None and known[0]() is array and known[1] != _checksum(array):
+            if known is None or known[0]() is not array:
+                continue
+            if _checksum(array) not in _around(known[1], node.order):
                 raise AliasError(
                     f"{node.op.name if node.op else 'leaf'}: a kept value of shape "
                     f"{array.shape} was changed after it was recorded; its gradient would be "
@@ -60,6 +65,16 @@ class Witness(Watcher):
                     at=node.where,
                     hint="rg.asarray(x) to copy; copy=False is for memory nobody writes to",
                 )
+
+
+def _around(versions: list[tuple[int, int]], order: int) -> list[int]:
+    """What an array was when a node was made: the last seen before it, the first after.
+
+    Orders fall with time. A tape that watches from above makes its node after the op ran.
+    """
+    before = [crc for at, crc in versions if at > order]
+    after = [crc for at, crc in versions if at <= order]
+    return [*before[-1:], *after[:1]]
 
 
 def _arrays(kept: Any) -> list[np.ndarray]:

@@ -335,3 +335,12 @@ def test_jvp_of_vmap_is_vmap_of_jvp(program):
     outside = rg.jvp(rg.vmap(program), xs, ts)[1]
     inside = rg.vmap(lambda a, t: rg.jvp(program, a, t)[1])(xs, ts)
     assert_close(outside, inside)
+
+
+def test_what_vmap_computes_is_still_on_the_tape(rng):
+    """vmap is not a derivative: tensors that require gradients keep them through it."""
+    x, w = rng.normal(size=(3, 4)), rng.normal(size=4)
+    t, u = rg.tensor(x, requires_grad=True), rg.tensor(w, requires_grad=True)
+    rg.sum(rg.vmap(lambda row: rg.tanh(row * u) * row)(t)).backward()
+    wanted = rg.grad(lambda x, w: rg.sum(rg.tanh(x * w) * x), argnums=(0, 1))(x, w)
+    assert_close((t.grad, u.grad), wanted)

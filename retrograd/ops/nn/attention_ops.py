@@ -70,11 +70,11 @@ class Attending(Composite):
         wanted = {"slopes": (*batch[:-1], heads), "key": (*batch[:-1], 2)}
         for name, to in wanted.items():
             if name in parts and parts[name].shape != to:
-                raise ShapeError(
-                    f"attention: {name} {parts[name].shape} must have shape {to}"
-                )
+                raise ShapeError(f"attention: {name} {parts[name].shape} must have shape {to}")
 
-    def weights(self, q: Any, k: Any, parts: dict[str, Any], lse: Any = None) -> tuple[Any, Any]:
+    def weights(
+        self, q: Any, k: Any, parts: dict[str, Any], lse: Any = None
+    ) -> tuple[Any, Any]:
         """The twin: all weights [.., H, Tq, Tk] in ops, and lse [.., H, Tq, 1]."""
         group = q.shape[-2] // k.shape[-2] if k.shape[-2] else 1
         turned = linalg.matrix_transpose(repeated(_heads(k), group))
@@ -141,17 +141,22 @@ class Attention(Attending):
         wide = (cast.astype(a, lse.dtype) for a in (g_out, out))
         delta = reduce.sum(_product(*wide), axis=-1)
         delta = delta if g_lse is None else delta - g_lse
-        rule = AttentionGrad(self.scale, self.left, self.right, self.dropout, self.parts)
+        rule = self.grad()
         found = iter(apply(rule, *args[:3], lse, g_out, delta, *args[3:]))
         given = ("q", "k", "v", *self.parts)
         return tuple(None if n in ("mask", "key") else next(found) for n in given)
+
+    def grad(self) -> AttentionGrad:
+        """The op of its gradient."""
+        return AttentionGrad(self.scale, self.left, self.right, self.dropout, self.parts)
 
     def batch(self, size, args, mapped):
         if self.parts:
             return apply(self, *_mapped(self, size, args, mapped, whole=False))
         args = [shape.flatten(a, start=0, end=1) for a in front(size, args, mapped)]
         return tuple(
-            shape.reshape(o, (size, o.shape[0] // size, *o.shape[1:])) for o in apply(self, *args)
+            shape.reshape(o, (size, o.shape[0] // size, *o.shape[1:]))
+            for o in apply(self, *args)
         )
 
     def expand(self, *args):
@@ -169,7 +174,11 @@ class Attention(Attending):
     def samples(rng):
         normal = rng.normal
         yield Attention(0.5), *(normal(size=(2, n, 2, 3)) for n in (4, 5, 5))
-        q, k, v = normal(size=(1, 3, 4, 3)), normal(size=(1, 5, 2, 3)), normal(size=(1, 5, 2, 2))
+        q, k, v = (
+            normal(size=(1, 3, 4, 3)),
+            normal(size=(1, 5, 2, 3)),
+            normal(size=(1, 5, 2, 2)),
+        )
         yield Attention(0.5, None, 0), q, k, v
         yield Attention(0.5, 1, 1), k, q[:, :, :2], q[:, :, :2]
         mask = rng.random((1, 4, 3, 5)) > 0.4
@@ -199,10 +208,10 @@ class Attention(Attending):
 
 @op
 class AttentionGrad(Attending):
-    """The gradients of q, k, v (and bias and slopes) of attention, from lse, the cotangent of
-    its result, and delta: for each row the sum of cotangent times result.
+    """The gradients of q, k, v, bias and slopes of attention.
 
-    Scores are made again tile by tile. The second derivative goes through the plain twin, which
+    From q, k, v, lse, the cotangent of the result, and delta, which is the sum of cotangent
+    times result in each row, less the cotangent of lse. Scores are made again tile by tile. The second derivative goes through the plain twin, which
     keeps several matrices of scores.
     """
 
@@ -259,10 +268,10 @@ class AttentionGrad(Attending):
 
     @staticmethod
     def samples(rng):
-        for op, q, k, v, *parts in Attention.samples(rng):
-            out, lse = op.forward(q, k, v, *parts)
+        for plain, q, k, v, *parts in Attention.samples(rng):
+            out, lse = plain.forward(q, k, v, *parts)
             g, delta = rng.normal(size=out.shape), rng.normal(size=lse.shape)
-            rule = AttentionGrad(op.scale, op.left, op.right, op.dropout, op.parts)
+            rule = plain.grad()
             yield rule, q, k, v, lse, g, delta, *parts
 
 
@@ -300,14 +309,16 @@ def _one(parts: dict[str, Any], at: tuple[int, ...]) -> dict[str, Any]:
     found = {}
     for name, a in parts.items():
         if name in ("bias", "mask"):
-            found[name] = a[tuple(0 if n == 1 else i for n, i in zip(a.shape, at, strict=False))]
+            found[name] = a[
+                tuple(0 if n == 1 else i for n, i in zip(a.shape, at, strict=False))
+            ]
         else:
             found[name] = a[at]
     return found
 
 
 def _mapped(op: Attending, size: int, args: Any, mapped: Any, *, whole: bool) -> list[Any]:
-    """Operands with the mapped axis in front; a bias or mask that is not mapped has length 1."""
+    """Operands with the mapped axis in front; a bias or mask without one has length 1 there."""
     names = (*(("",) * op.lead), *op.parts)
     single = ("mask",) if whole else ("bias", "mask")
     found = front(size, args, mapped)

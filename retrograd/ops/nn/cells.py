@@ -45,7 +45,9 @@ def lstm_cell(
     c = sigmoid(f) * c + sigmoid(i) * tanh(g), and h = sigmoid(o) * tanh(c).
     """
     if not isinstance(state, (tuple, list)) or len(state) != 2:
-        raise ArgumentError(f"lstm_cell: the state is a pair (h, c); got {type(state).__name__}")
+        raise ArgumentError(
+            f"lstm_cell: the state is a pair (h, c); got {type(state).__name__}"
+        )
     h, c = map(lift, state)
     inside, outside = _sums("lstm_cell", 4, x, h, w_ih, w_hh, b_ih, b_hh)
     if c.shape != h.shape:

@@ -198,11 +198,11 @@ class GruGrad(walk.SequenceGrad):
 
     @staticmethod
     def samples(rng):
-        for op, x, w_ih, w_hh, b_ih, b_hh, h0, lengths in Gru.samples(rng):
-            y, h, gates = op.forward(x, w_ih, w_hh, b_ih, b_hh, h0, lengths)
+        for layer, x, w_ih, w_hh, b_ih, b_hh, h0, lengths in Gru.samples(rng):
+            y, h, gates = layer.forward(x, w_ih, w_hh, b_ih, b_hh, h0, lengths)
             given = [rng.normal(size=a.shape) for a in (y, h, gates)]
             kept = (x, w_ih, w_hh, h0, lengths, y, gates)
-            yield GruGrad(op.backwards), *kept, *(given if len(x) == 4 else given[:2])
+            yield GruGrad(layer.backwards), *kept, *(given if len(x) == 4 else given[:2])
 
 
 def bent(inputs, states):

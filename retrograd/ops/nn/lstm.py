@@ -20,8 +20,9 @@ from retrograd.ops.nn import walk
 
 @op
 class Lstm(walk.Sequence):
-    """LSTM over sequences; the gates and cells of all steps are results, as backward needs
-    them. Keeps x, the weights, h0, c0, lengths, y, gates (4 H a step) and cells (H a step).
+    """LSTM over sequences; gates and cells of all steps are results, as backward needs them.
+
+    Keeps x, the weights, h0, c0, lengths, y, gates (4 H a step) and cells (H a step).
     """
 
     outputs = ("y", "h", "c", "gates", "cells")
@@ -182,7 +183,9 @@ class LstmGrad(walk.SequenceGrad):
             stood = dc + inner[1][t] if inner else dc
             blame_c = stood + total * o * (1.0 - bent_c * bent_c)
             c = c0 if p is None else cs[p]
-            blame = join.concat([blame_c * g, blame_c * c, blame_c * i, total * bent_c], axis=-1)
+            blame = join.concat(
+                [blame_c * g, blame_c * c, blame_c * i, total * bent_c], axis=-1
+            )
             blame = blame + inner[0][t] if inner else blame
             slopes = [i - i * i, f - f * f, 1.0 - g * g, o - o * o]
             d[t] = select.where(on[t], blame * join.concat(slopes, axis=-1), 0.0)
@@ -195,11 +198,11 @@ class LstmGrad(walk.SequenceGrad):
 
     @staticmethod
     def samples(rng):
-        for op, x, w_ih, w_hh, b, *states, lengths in Lstm.samples(rng):
-            y, h, c, gates, cells = op.forward(x, w_ih, w_hh, b, *states, lengths)
+        for layer, x, w_ih, w_hh, b, *states, lengths in Lstm.samples(rng):
+            y, h, c, gates, cells = layer.forward(x, w_ih, w_hh, b, *states, lengths)
             kept = (x, w_ih, w_hh, *states, lengths, y, gates, cells)
             given = [rng.normal(size=a.shape) for a in (y, h, c, gates, cells)]
-            yield LstmGrad(op.backwards), *kept, *(given if len(x) == 4 else given[:3])
+            yield LstmGrad(layer.backwards), *kept, *(given if len(x) == 4 else given[:3])
 
 
 def bent(z):

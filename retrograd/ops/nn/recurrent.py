@@ -138,8 +138,8 @@ class Layers:
         self.count = len(self.w_ih)
         if self.count % self.ways or not self.count:
             raise ArgumentError(
-                f"{who}: w_ih has {self.count} entries; there must be at least one a layer, two "
-                f"if bidirectional"
+                f"{who}: w_ih has {self.count} entries; there must be one for each layer, two if "
+                f"bidirectional"
             )
         self.w_hh = self._listed("w_hh", w_hh)
         self.width = self.w_hh[0].shape[0] if self.w_hh and self.w_hh[0].ndim else 0
@@ -155,7 +155,9 @@ class Layers:
             x = found[0][0] if self.ways == 1 else join.concat([f[0] for f in found], axis=-1)
             ends += [f[1:] for f in found]
         y = x if self.time_major else shape.swapaxes(x, 0, 1)
-        last = ends[0] if self.single else [join.stack(list(e)) for e in zip(*ends, strict=True)]
+        last = (
+            ends[0] if self.single else [join.stack(list(e)) for e in zip(*ends, strict=True)]
+        )
         return y, *last
 
     def _one(self, layer: Any, x: Any, j: int, firsts: list[Any]) -> Any:
@@ -181,8 +183,8 @@ class Layers:
     def _listed(self, name: str, given: Any) -> list[Any]:
         if isinstance(given, (tuple, list)) == self.single:
             raise ArgumentError(
-                f"{self.who}: w_ih is {'one tensor' if self.single else 'a sequence'}, {name} is "
-                f"{'a sequence' if self.single else 'one tensor'}; both must be of one kind"
+                f"{self.who}: w_ih is {'one tensor' if self.single else 'a sequence'}, {name} "
+                f"is {'a sequence' if self.single else 'one tensor'}; both must be of one kind"
             )
         found = [lift(w) for w in ([given] if self.single else given)]
         if name != "w_ih" and len(found) != self.count:

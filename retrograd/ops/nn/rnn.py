@@ -1,4 +1,4 @@
-"""The plain recurrent layer over whole sequences: h = tanh or relu of x @ w_ih + h @ w_hh + b."""
+"""The plain recurrent layer over sequences: h = tanh or relu of x @ w_ih + h @ w_hh + b."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class Rnn(walk.Sequence):
                 np.copyto(out, 0, where=~on)
         return y, h.copy()
 
-    def vjp(
-        self, g_y, g_h, x=None, w_ih=None, w_hh=None, h0=None, lengths=None, y=None
-    ):
+    def vjp(self, g_y, g_h, x=None, w_ih=None, w_hh=None, h0=None, lengths=None, y=None):
         rule = RnnGrad(self.backwards, self.relu)
         return apply(rule, x, w_ih, w_hh, h0, lengths, y, g_y, g_h)
 
@@ -78,7 +76,12 @@ class Rnn(walk.Sequence):
     @staticmethod
     def refuses(rng):
         xs = walk.operands(rng, 1, 1, 3, 2)
-        yield Rnn(), *xs, np.array([-1, 3]), "lengths must be from 0 to 3, the number of steps; got -1"
+        yield (
+            Rnn(),
+            *xs,
+            np.array([-1, 3]),
+            "lengths must be from 0 to 3, the number of steps; got -1",
+        )
         yield Rnn(), *xs, np.array([1.0, 3.0]), "lengths are integers; got float64"
         yield Rnn(), xs[0][0], *xs[1:], np.array([3, 3]), "axes for time, batch and features"
 
@@ -133,11 +136,11 @@ class RnnGrad(walk.SequenceGrad):
 
     @staticmethod
     def samples(rng):
-        for op, x, w_ih, w_hh, b, h0, lengths in Rnn.samples(rng):
-            y, h = op.forward(x, w_ih, w_hh, b, h0, lengths)
+        for layer, x, w_ih, w_hh, b, h0, lengths in Rnn.samples(rng):
+            y, h = layer.forward(x, w_ih, w_hh, b, h0, lengths)
             given = (rng.normal(size=a.shape) for a in (y, h))
-            kept = (x, w_ih, w_hh, h0, lengths, y + 0.1 * op.relu)  # relu's y is often 0
-            yield RnnGrad(op.backwards, op.relu), *kept, *given
+            kept = (x, w_ih, w_hh, h0, lengths, y + 0.1 * layer.relu)  # relu's y is often 0
+            yield RnnGrad(layer.backwards, layer.relu), *kept, *given
 
 
 def bent(z, *, relu):

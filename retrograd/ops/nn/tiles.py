@@ -62,7 +62,7 @@ class Tiles:
         for j in range(first - first % 2, last, self.wide):
             yield slice(j, min(j + self.wide, last))
 
-    # -- operands -------------------------------------------------------------------------------
+    # -- operands ------------------------------------------------------------------------------
 
     def packed(self, a: np.ndarray, block: tuple[slice, slice], rows: slice) -> np.ndarray:
         """The rows of what has an axis of heads of queries, as [b, h, rows * G, K]."""
@@ -82,16 +82,16 @@ class Tiles:
         return np.ascontiguousarray(np.swapaxes(a[block[0], :, block[1]], 1, 2))
 
     def _over(self, part: Any) -> Any:
-        """A bias or mask [B or 1, H or 1, Tq or 1, Tk or 1], heads apart in kinds and groups."""
+        """A bias or mask [B or 1, H or 1, Tq or 1, Tk or 1], its heads in kinds and groups."""
         if part is None:
             return None
         b, h, *tail = part.shape
         return part.reshape(b, *((1, 1) if h == 1 else (self.kinds, self.group)), *tail)
 
-    # -- scores ---------------------------------------------------------------------------------
+    # -- scores --------------------------------------------------------------------------------
 
     def scores(self, q: np.ndarray, k: np.ndarray, block: Any, rows: slice, columns: slice):
-        """q @ kᵀ of a tile, -inf where a query does not see a key: [b, h, rows * G, columns]."""
+        """q @ kᵀ of a tile as [b, h, rows * G, columns]; -inf where a query does not see a key."""
         out = np.matmul(q, np.swapaxes(k[:, :, columns], -1, -2))
         s = self.apart(out)
         if self.slopes is not None:
@@ -142,8 +142,12 @@ class Tiles:
         row = (b * self.heads + h * self.group + g) * self.queries + i
         pairs = np.arange(columns.start // 2, (columns.stop + 1) // 2)
         count = row[..., None] * ((self.keys + 1) // 2) + pairs  # of blocks of two words
-        words = np.stack(threefry2x32(self.key, count.astype("u4"), (count >> 32).astype("u4")), -1)
-        words = words.reshape(*row.shape[:2], (rows.stop - rows.start) * self.group, 2 * len(pairs))
+        words = np.stack(
+            threefry2x32(self.key, count.astype("u4"), (count >> 32).astype("u4")), -1
+        )
+        words = words.reshape(
+            *row.shape[:2], (rows.stop - rows.start) * self.group, 2 * len(pairs)
+        )
         kept = words[..., : columns.stop - columns.start] >= limit(self.drop)
         return kept * self.dtype.type(1 / (1 - self.drop))
 
@@ -168,7 +172,10 @@ def forward(tiles: Tiles, scale: float, q: Any, k: Any, v: Any, out: Any, lse: A
         for rows in tiles.rows():
             queries = tiles.packed(q, block, rows) * scale
             top = np.full((*queries.shape[:-1], 1), -np.inf, q.dtype)
-            total, found = np.zeros_like(top), np.zeros((*queries.shape[:-1], v.shape[-1]), q.dtype)
+            total, found = (
+                np.zeros_like(top),
+                np.zeros((*queries.shape[:-1], v.shape[-1]), q.dtype),
+            )
             for columns in tiles.columns(rows):
                 s = tiles.scores(queries, ks, block, rows, columns)
                 high = np.maximum(top, np.maximum.reduce(s, axis=-1, keepdims=True))

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Composite, front
@@ -40,7 +39,7 @@ class Sequence(Composite):
     def sizes(self, *specs: Spec) -> tuple[tuple[int, ...], int, int]:
         """(T, *L), N and H; refuses operands that do not fit each other, by name."""
         named = dict(zip(self.inputs, specs, strict=True))
-        x, w_ih, w_hh, lengths = (named[n] for n in ("x", "w_ih", "w_hh", "lengths"))
+        x, w_hh, lengths = (named[n] for n in ("x", "w_hh", "lengths"))
         if x.ndim < 3 or w_hh.ndim < 2:
             raise ShapeError(
                 f"{self.name}: x has axes for time, batch and features, w_hh two; got "
@@ -54,8 +53,8 @@ class Sequence(Composite):
         for name, tail in wanted.items():
             if named[name].shape != (*lead, *tail):
                 raise ShapeError(
-                    f"{self.name}: {name} has shape {named[name].shape}; beside x {x.shape} and "
-                    f"w_hh {w_hh.shape} it must have {(*lead, *tail)}"
+                    f"{self.name}: {name} has shape {named[name].shape}; beside x {x.shape} "
+                    f"and w_hh {w_hh.shape} it must have {(*lead, *tail)}"
                 )
         if lengths.dtype.kind not in "iu":
             raise DtypeError(f"{self.name}: lengths are integers; got {lengths.dtype}")
@@ -104,7 +103,7 @@ class SequenceGrad(Composite):
         return (shape.moveaxis(dx, 1, 0), *others)
 
 
-# -- in NumPy -----------------------------------------------------------------------------------
+# -- in NumPy ----------------------------------------------------------------------------------
 
 
 class Walk:
@@ -193,7 +192,7 @@ def unrows(a: np.ndarray, to: tuple[int, ...]) -> np.ndarray:
     return np.moveaxis(a.reshape(*lead, steps, n, k), -3, 0)
 
 
-# -- in ops, for the plain twins ----------------------------------------------------------------
+# -- in ops, for the plain twins ---------------------------------------------------------------
 
 
 def order(steps: int, *, backwards: bool) -> range:

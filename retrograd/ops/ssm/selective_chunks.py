@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-CACHE = 1 << 20  # bytes of one buffer: a chunk has as many steps as fit
+CACHE = 1 << 19  # bytes of one buffer: a chunk has as many steps as fit
 
 
 class Operands(NamedTuple):

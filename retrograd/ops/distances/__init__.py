@@ -1,0 +1,1 @@
+"""Distances between points, as ops: `rg.distances` is the facade over these files."""
