@@ -193,7 +193,7 @@ def to_dlpack(x: Any, **options: Any) -> Any:
     odd = any(n > 1 and step <= 0 for n, step in zip(array.shape, array.strides, strict=True))
     if not array.flags.writeable or odd:
         if options.get("copy") is False:
-            raise BufferError("__dlpack__: memory that is read-only, repeated or backwards")
+            raise BufferError("__dlpack__: read-only, repeated or backwards; copy is False")
         array = array.copy()
     try:
         return array.__dlpack__(**options)

@@ -49,7 +49,7 @@ class TapeGraph:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).chmod(0o644)  # mkstemp lets nobody else read it; a picture is to be shown
+            Path(name).chmod(0o644)  # mkstemp lets nobody else read it; pictures are shown
             Path(name).replace(target)
         except BaseException:
             Path(name).unlink(missing_ok=True)

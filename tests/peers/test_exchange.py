@@ -151,6 +151,9 @@ def test_what_jax_lends_is_not_written_to():
 
 @pytest.mark.peers("torch", "jax")
 def test_asarray_takes_peers_arrays():
+    import jax.numpy as jnp
+    import torch
+
     for mine in (torch.ones(2, dtype=torch.float64), jnp.ones(2)):
         found = rg.asarray(mine)
         assert found.dtype == rg.float64

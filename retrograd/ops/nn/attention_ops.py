@@ -211,8 +211,8 @@ class AttentionGrad(Attending):
     """The gradients of q, k, v, bias and slopes of attention.
 
     From q, k, v, lse, the cotangent of the result, and delta, which is the sum of cotangent
-    times result in each row, less the cotangent of lse. Scores are made again tile by tile. The second derivative goes through the plain twin, which
-    keeps several matrices of scores.
+    times result in each row, less the cotangent of lse. Scores are made again tile by tile. The
+    second derivative goes through the plain twin, which keeps several matrices of scores.
     """
 
     scale: float
@@ -225,8 +225,9 @@ class AttentionGrad(Attending):
 
     def shape(self, *args: Spec) -> tuple[Spec, ...]:
         parts = self.named(args)
-        self.check(*args[:3], parts)
-        return (*args[:3], *(parts[n] for n in parts if n in ("bias", "slopes")))
+        q, k, v = args[:3]
+        self.check(q, k, v, parts)
+        return (q, k, v, *(parts[n] for n in parts if n in ("bias", "slopes")))
 
     def forward(self, *args):
         parts = self.named(args)

@@ -82,7 +82,10 @@ def _sums(who: str, gates: int, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any,
     if not x.ndim or not h.ndim:
         raise ShapeError(f"{who}: x and h need axes; got x {x.shape} and h {h.shape}")
     columns = gates * h.shape[-1]
-    wanted = {"w_ih": (x.shape[-1], columns), "w_hh": (h.shape[-1], columns)}
+    wanted: dict[str, tuple[int, ...]] = {
+        "w_ih": (x.shape[-1], columns),
+        "w_hh": (h.shape[-1], columns),
+    }
     found = {"w_ih": w_ih.shape, "w_hh": w_hh.shape}
     for name, b in (("b_ih", b_ih), ("b_hh", b_hh)):
         if b is not None:

@@ -138,8 +138,8 @@ class Layers:
         self.count = len(self.w_ih)
         if self.count % self.ways or not self.count:
             raise ArgumentError(
-                f"{who}: w_ih has {self.count} entries; there must be one for each layer, two if "
-                f"bidirectional"
+                f"{who}: w_ih has {self.count} entries; there must be one for each layer, two "
+                f"if bidirectional"
             )
         self.w_hh = self._listed("w_hh", w_hh)
         self.width = self.w_hh[0].shape[0] if self.w_hh and self.w_hh[0].ndim else 0

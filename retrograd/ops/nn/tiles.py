@@ -91,7 +91,7 @@ class Tiles:
     # -- scores --------------------------------------------------------------------------------
 
     def scores(self, q: np.ndarray, k: np.ndarray, block: Any, rows: slice, columns: slice):
-        """q @ kᵀ of a tile as [b, h, rows * G, columns]; -inf where a query does not see a key."""
+        """q @ kᵀ of a tile as [b, h, rows * G, columns]; -inf where a key is not seen."""
         out = np.matmul(q, np.swapaxes(k[:, :, columns], -1, -2))
         s = self.apart(out)
         if self.slopes is not None:
