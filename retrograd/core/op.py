@@ -72,6 +72,7 @@ class Op(Value):
     uniform: ClassVar[bool] = False  # the inputs that are not fixed meet in one dtype
     takes: ClassVar[str] = "any"  # which dtypes; integers become floats where they must
     no_derivative: ClassVar[str] = ""  # the reason, where there is none
+    refused: ClassVar[dict[str, str]] = {}  # inputs that have none, each with the reason
     effect: ClassVar[str] = ""  # "ordered": never merged, removed, duplicated or replayed
     host: ClassVar[str] = ""  # why a compiled program calls NumPy for it
     saves: ClassVar[bool] = False  # `save` gives (outputs, residuals) in place of keeps
@@ -160,14 +161,14 @@ class Op(Value):
     def reverse(cls, mask: int) -> Any:
         """How to pull cotangents back to the inputs in `mask`; None if only a jvp is known."""
         if mask not in cls._pulls:
-            cls._pulls[mask] = cls._reverse(mask)
+            cls._pulls[mask] = rules.refusal(cls, mask) or cls._reverse(mask)
         return cls._pulls[mask]
 
     @classmethod
     def ahead(cls, mask: int) -> Any:
         """How to push tangents of the inputs in `mask` ahead; None if only a vjp is known."""
         if mask not in cls._pushes:
-            cls._pushes[mask] = cls._ahead(mask)
+            cls._pushes[mask] = rules.refusal(cls, mask) or cls._ahead(mask)
         return cls._pushes[mask]
 
     @classmethod

@@ -158,7 +158,8 @@ class Operators:
 
     def transpose(self, *axes: Any) -> Any:
         """The axes in another order; reversed when none is given."""
-        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        one = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
+        order = axes[0] if one else axes
         return FUNCTIONS["permute_dims"](self, order or tuple(range(self.ndim))[::-1])
 
     @property
@@ -183,7 +184,7 @@ class Operators:
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Any:
         """This tensor on `device`; there is one device for now."""
-        if device != "cpu" or stream is not None:
+        if not isinstance(device, str) or device != "cpu" or stream is not None:
             raise ArgumentError(f"to_device: the one device is 'cpu'; got {device!r}")
         return self
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from retrograd.core.errors import OpError
+from retrograd.core.errors import DerivativeError, OpError
 from retrograd.core.where import Where
 
 if TYPE_CHECKING:
@@ -168,6 +168,33 @@ def _spec(value: Any) -> Any:
 
 
 SPEC_OF: dict[type, Callable[[Any], Any]] = {}  # filled by op.py for arrays and numbers
+
+
+class Refusal:
+    """Stands in for the rule of an input that has no derivative: says why if it is asked."""
+
+    keeps = ()
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def keep(self, values: Any) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def pull(self, *given: Any) -> Any:
+        """Refuse."""
+        raise DerivativeError(self.text, hint="rg.stop_gradient(...) if it is a constant")
+
+    push = pull
+
+
+def refusal(cls: Any, mask: int) -> Refusal | None:
+    """What stands in for the rules of a class, if `mask` has an input that it refuses."""
+    for i, name in enumerate(cls.inputs):
+        if name in cls.refused and mask >> i & 1:
+            return Refusal(f"{cls.name} has no derivative in {name}: {cls.refused[name]}")
+    return None
 
 
 class SlopeRecipe(Recipe):

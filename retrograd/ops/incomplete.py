@@ -98,7 +98,7 @@ def beta(a: Any, b: Any, /) -> Tensor:
 class Betainc(Elementwise):
     """The share of beta(a, b) that the integral of t**(a-1) (1-t)**(b-1) from 0 to x is."""
 
-    fixed = ("a", "b")  # the public function refuses to differentiate in them
+    refused = dict.fromkeys("ab", "it has no closed form")
     takes = "floating"
     host = "SciPy"
 
@@ -114,34 +114,16 @@ class Betainc(Elementwise):
         yield Betainc(), rng.uniform(1, 3, 4), rng.uniform(1, 3, 4), rng.uniform(0.1, 0.9, 4)
 
 
-@op
-class NotInShape(Elementwise):
-    """x itself; an error where a derivative is asked for."""
-
-    takes = "floating"
-    no_derivative = "betainc and zeta have no closed form of it in their shape parameters"
-
-    def forward(self, x):
-        return x
-
-    def lower(self, k, x):
-        return x
-
-    @staticmethod
-    def samples(rng):
-        yield NotInShape(), rng.normal(size=3)
-
-
 def betainc(a: Any, b: Any, x: Any, /) -> Tensor:
     """The law of a beta distribution at x; differentiable in x, not in a and b."""
-    return apply(Betainc(), apply(NotInShape(), a), apply(NotInShape(), b), x)
+    return apply(Betainc(), a, b, x)
 
 
 @op
 class Zeta(Elementwise):
     """The sum over k >= 0 of (q + k)**-s, for s > 1 and q > 0. Differentiable in q."""
 
-    fixed = ("s",)  # the public function refuses to differentiate in it
+    refused = {"s": "it has no closed form"}
     takes = "floating"
     host = "its series are NumPy code in core.special, in float64"
 
@@ -159,4 +141,4 @@ class Zeta(Elementwise):
 
 def zeta(s: Any, q: Any = 1.0, /) -> Tensor:
     """Hurwitz's zeta function, differentiable in q; Riemann's for q = 1."""
-    return apply(Zeta(), apply(NotInShape(), s), q)
+    return apply(Zeta(), s, q)

@@ -13,7 +13,7 @@ from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.spec import shape_tuple
 
 MOST_AXES = 64  # NumPy's
-MOST_BYTES = 2**63  # what an address can say
+MOST_ELEMENTS = 2**63 // dt.complex128.itemsize  # the widest, in bytes that have addresses
 
 
 def integer(who: str, name: str, value: Any, *, least: int | None = None) -> int:
@@ -45,12 +45,12 @@ def sizes(who: str, shape: Any) -> tuple[int, ...]:
 
 def possible(who: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape itself, refused where no array can have it."""
-    widest = dt.complex128.itemsize
+    size = prod(shape) or prod(n for n in shape if n)
     if len(shape) > MOST_AXES:
         raise ShapeError(
             f"{who}: a shape of {len(shape)} axes; there can be at most {MOST_AXES}"
         )
-    if prod(n for n in shape if n) * widest >= MOST_BYTES:
+    if size >= MOST_ELEMENTS:
         raise ShapeError(f"{who}: shape {shape} has more elements than memory has addresses")
     return shape
 

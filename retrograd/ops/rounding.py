@@ -118,7 +118,7 @@ def round(x: Any, /, decimals: int = 0) -> Tensor:
     most = int(np.log10(float(dt.finfo(x.dtype).max)))  # farther, the scale is no number
     scale = 10.0 ** min(abs(decimals), most)
     if decimals < 0:
-        return apply(ROUND, x / scale) * scale
+        return apply(ROUND, x / scale) * (scale if -decimals <= most else 0.0)
     wide = x * scale  # where that is too large, x has no digits to lose
     return select.where(compare.isfinite(wide), apply(ROUND, wide) / scale, stop_gradient(x))
 

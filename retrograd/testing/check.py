@@ -45,7 +45,12 @@ def run(op: Op, arrays: Sequence[Any]) -> list[np.ndarray]:
 
 def moving(op: Op, arrays: Sequence[Any]) -> list[int]:
     """Positions of the inputs to differentiate."""
-    return [i for i in op.moving(len(arrays)) if dt.is_inexact(arrays[i].dtype)]
+    refused = [op.inputs.index(name) for name in op.refused]
+    return [
+        i
+        for i in op.moving(len(arrays))
+        if dt.is_inexact(arrays[i].dtype) and i not in refused
+    ]
 
 
 def smooth(op: Op, arrays: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Tensor]]:
@@ -289,6 +294,25 @@ def check_no_derivative(op: Op, arrays: Sequence[Any]) -> None:
     raise AssertionError(f"{op}: says it has no derivative, but gives one")
 
 
+def check_refused(op: Op, arrays: Sequence[Any]) -> None:
+    """An input that has no derivative says why when it is asked for one."""
+    for name, reason in op.refused.items():
+        at = op.inputs.index(name)
+
+        def alone(x: Any, at: int = at) -> list[Any]:
+            full = [Tensor(np.asarray(a)) for a in arrays]
+            return outputs(apply(op, *full[:at], x, *full[at + 1 :]))
+
+        try:
+            outs, pull = flat_vjp(alone, [Tensor(np.asarray(arrays[at]))])
+            pull([Tensor(np.ones_like(o.array)) for o in outs])
+        except DerivativeError as error:
+            if reason in str(error):
+                continue
+            raise AssertionError(f"{op}: {name} is refused for another reason") from error
+        raise AssertionError(f"{op}: says it has no derivative in {name}, but gives one")
+
+
 def check_op(op: Op, *arrays: Any, seed: int = 0) -> None:
     """Ask one op all questions on one sample: shape, jvp, vjp, second order, vmap, keeps."""
     arrays = tuple(np.asarray(a) for a in arrays)
@@ -296,6 +320,7 @@ def check_op(op: Op, *arrays: Any, seed: int = 0) -> None:
     check_shape(op, arrays)
     check_lower(op, arrays)
     check_batch(op, arrays, rng)
+    check_refused(op, arrays)
     if op.no_derivative:
         check_no_derivative(op, arrays)
         return

@@ -552,6 +552,10 @@ def test_transposes(t):
     assert_close(t.T, VALUES.T)
     assert_close(t.mT, VALUES.T)
     assert rg.ones((4, 2, 3)).mT.shape == (4, 3, 2)
+    for same in (t.transpose(), t.transpose(1, 0), t.transpose((1, 0)), t.transpose(None)):
+        assert_close(same, VALUES.T)
+    refused(lambda: t.transpose(np.array([1, 0])), "permute_dims: axis must be an integer")
+    refused(lambda: t.transpose(0), "permute_dims: axes (0,) must name each")
     refused(lambda: t[0].T, "T: needs 2 axes; got shape (3,)")
     refused(lambda: rg.ones((4, 2, 3)).T, "T: needs 2 axes")
     refused(lambda: t[0].mT, "matrix_transpose: needs at least 2 axes")

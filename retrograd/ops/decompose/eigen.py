@@ -11,6 +11,7 @@ space that they span together, and for symmetric functions of their eigenvalues.
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from retrograd.core.op import Op, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import complex as complex_
-from retrograd.ops import linalg, reduce
+from retrograd.ops import extrema, linalg, magnitude, reduce, select
 from retrograd.ops.decompose import solve
 from retrograd.ops.decompose.matrices import (
     LAPACK,
@@ -34,6 +35,7 @@ from retrograd.ops.decompose.matrices import (
     on_diagonal,
     phases,
     real,
+    rounding,
     row,
     square,
     symmetric,
@@ -213,7 +215,7 @@ class Eig(Eigen):
 
     Values ascend by real part, then imaginary part. Vectors have length 1, and their largest
     component is real and positive. Terms between equal eigenvalues are left out of the
-    derivative. Where vectors are dependent there is none.
+    derivative. Where vectors are dependent there is none, and it is nan.
     """
 
     outputs = ("eigenvalues", "eigenvectors")
@@ -228,7 +230,7 @@ class Eig(Eigen):
 
     def jvp(self, dx, eigenvalues, eigenvectors):
         v = eigenvectors
-        inner = apply(solve.SOLVE, v, times(dx, v))
+        inner = times(inverse(v), dx, v)
         dv = times(v, gaps(eigenvalues) * inner)
         along = complex_.real(sums(conj(v) * dv))
         return diagonal_of(inner), dv - v * (along + 1j * turned(v, dv))
@@ -248,7 +250,8 @@ class Eig(Eigen):
             g = g - conj(v) * complex_.real(q) + turned_back(v, complex_.imag(q))
             part = gaps(eigenvalues) * times(linalg.matrix_transpose(v), g)
             inner = part if inner is None else inner + part
-        found = between(v, inner)
+        turned_v = linalg.matrix_transpose(v)
+        found = times(linalg.matrix_transpose(inverse(v)), inner, turned_v)
         return found if x.dtype.kind == "c" else complex_.real(found)
 
     @staticmethod
@@ -259,13 +262,15 @@ class Eig(Eigen):
     @staticmethod
     def refuses(rng):
         yield Eig(), np.ones((2, 3)), "two last axes of equal length"
-        yield Eig(), np.full((2, 2), np.inf), "eig: x (2, 2) has 4 elements that are nan or inf"
 
 
-def between(v: Any, inner: Any) -> Any:
-    """inv(v.T) @ inner @ v.T."""
-    turned_v = linalg.matrix_transpose(v)
-    return apply(solve.SOLVE, turned_v, times(inner, turned_v))
+def inverse(v: Any) -> Any:
+    """The inverse of eigenvectors; nan where they are dependent, but for rounding."""
+    found = apply(solve.Inv(check=False), v)
+    if not found.size:
+        return found
+    size = extrema.max(magnitude.abs(found), axis=(-2, -1), keepdims=True)
+    return select.where(size < 1 / rounding(size.dtype, v.shape[-1]), found, nan)
 
 
 class EigResult(NamedTuple):
@@ -280,7 +285,7 @@ def eig(x: Any, /) -> EigResult:
 
     Values ascend by real part, then by imaginary part. Each vector has length 1 and its largest
     component real and positive. Where eigenvalues are equal, the terms between their vectors
-    are left out of the derivative; without a basis of eigenvectors there is none.
+    are left out of the derivative; without a basis of eigenvectors it is nan.
     """
     x = lift(x)
     square("eig", x)

@@ -19,6 +19,7 @@ from retrograd.ops.decompose.matrices import (
     adjoint,
     adjointed,
     conj,
+    converged,
     hermitian,
     lower_half,
     matrices,
@@ -52,9 +53,12 @@ class Cholesky(Op):
 
     def forward(self, x):
         self.shape(spec_of(x))
-        wrong = "is not positive definite"
-        out = run("cholesky", wrong, np.linalg.cholesky, symmetric(x), check=self.check)
+        out = converged("cholesky", self._lower, symmetric(x))
         return adjointed(out) if self.upper else out
+
+    def _lower(self, x: np.ndarray) -> np.ndarray:
+        wrong = "is not positive definite"
+        return run("cholesky", wrong, np.linalg.cholesky, x, check=self.check)
 
     def jvp(self, dx, out):
         c = adjoint(out) if self.upper else out
@@ -101,7 +105,8 @@ def cholesky(x: Any, /, *, upper: bool = False, check: bool = True) -> Tensor:
     """The lower triangle c with c @ c^H = x; with `upper`, the upper with c^H @ c = x.
 
     x counts as Hermitian: its Hermitian part is what is factored, and gradients are Hermitian.
-    What is not positive definite is refused; `check=False` gives nan for those matrices.
+    What is not positive definite is refused; `check=False` gives nan for those matrices, as
+    matrices that hold nan do always.
     """
     x = lift(x)
     square("cholesky", x)

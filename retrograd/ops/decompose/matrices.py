@@ -76,19 +76,20 @@ def refused(who: str, wrong: str, name: str, of: tuple[int, ...], i: int) -> Ret
 
 
 def converged(who: str, f: Any, x: np.ndarray) -> Any:
-    """f(x), with LAPACK's despair in our words."""
+    """f of a stack of matrices; those that hold nan or infinities give nan, and disturb none."""
+    bad = ~np.isfinite(x).all((-2, -1))
+    if bad.any():
+        x = np.where(bad[..., None, None], np.eye(*x.shape[-2:], dtype=x.dtype), x)
     try:
-        return f(x)
+        out = f(x)
     except np.linalg.LinAlgError as error:
-        matrices(who, x)
-        bad = int(np.sum(~np.isfinite(x)))
-        if bad:
-            wrong = f"has {bad} elements that are nan or inf"
-        elif "square" in str(error):
+        if "converge" not in str(error):
             raise  # the shape rule says it
-        else:
-            wrong = "is one on which LAPACK's iteration does not converge"
-        raise ArgumentError(f"{who}: x {x.shape} {wrong}") from error
+        raise ArgumentError(f"{who}: LAPACK's iteration on x {x.shape} diverges") from error
+    if bad.any():
+        for part in out if isinstance(out, tuple) else (out,):
+            part[bad] = np.nan
+    return out
 
 
 # -- in NumPy, for forward -------------------------------------------------------------------

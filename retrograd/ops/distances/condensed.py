@@ -21,6 +21,11 @@ def count(points: int) -> int:
     return points * (points - 1) // 2
 
 
+def upper(rows: int, columns: int) -> np.ndarray:
+    """Where a matrix is above its diagonal."""
+    return np.arange(rows)[:, None] < np.arange(columns)
+
+
 @op
 class Condense(Linear):
     """The elements above the diagonal of [..., n, n], row by row: [..., n (n - 1) / 2]."""
@@ -32,7 +37,7 @@ class Condense(Linear):
 
     def forward(self, x):
         self.shape(spec_of(x))
-        return x[..., ~np.tri(x.shape[-1], dtype=bool)]
+        return x[..., upper(x.shape[-1], x.shape[-1])]
 
     def transpose(self, g, x: Spec):
         return apply(Uncondense(x.shape[-1]), g)
@@ -70,7 +75,7 @@ class Uncondense(Linear):
 
     def forward(self, x):
         out = np.zeros(self.shape(spec_of(x)).shape, x.dtype)
-        out[..., ~np.tri(self.points, dtype=bool)] = x
+        out[..., upper(self.points, self.points)] = x
         return out
 
     def transpose(self, g):
@@ -112,7 +117,7 @@ class Condensed(Op):
         start = 0
         for rows in tiles.strips(x.shape[-2], x.shape[-2]):
             found = matrix.forward(x[..., rows, :], x[..., rows.start :, :])
-            above = found[..., ~np.tri(*found.shape[-2:], dtype=bool)]
+            above = found[..., upper(*found.shape[-2:])]
             out[..., start : start + above.shape[-1]] = above
             start += above.shape[-1]
         return out
@@ -135,8 +140,8 @@ class Condensed(Op):
     @classmethod
     def cases(cls, rng, kinds):
         for metric in kinds:
-            x = rng.permutation(10).reshape(5, 2) * 0.1 + 0.5 * np.arange(2)
-            yield cls(metric, 3.0 if metric == "minkowski" else 1.0), x
+            p = 3.0 if metric == "minkowski" else 1.0
+            yield cls(metric, p), pairwise.apart(rng, 5)
         yield cls("euclidean"), rng.normal(size=(2, 4, 6))
         yield cls("euclidean"), rng.normal(size=(1, 2))
 

@@ -59,7 +59,7 @@ def directions(x: Any) -> Any:
     """Rows of length 1; one more coordinate is 1 for rows of zeros, which have none."""
     square = reduce.sum(x * x, axis=-1, keepdims=True)
     none = square == 0
-    unit = x * power.rsqrt(select.where(none, 1.0, square))
+    unit = select.where(none, 0.0, x * power.rsqrt(select.where(none, 1.0, square)))
     return join.concat([unit, cast.astype(none, x.dtype)], axis=-1)
 
 

@@ -38,7 +38,9 @@ class Nearest(Op):
         found = pairwise.paired("nearest", x, y)
         there = y.shape[-2] - self.others
         if self.k > there:
-            raise ArgumentError(f"nearest: k is {self.k}; there are {max(there, 0)} to choose from")
+            raise ArgumentError(
+                f"nearest: k is {self.k}; there are {max(there, 0)} to choose from"
+            )
         return Spec((*found[:-1], self.k), dt.int64)
 
     def forward(self, x, y):
@@ -47,7 +49,9 @@ class Nearest(Op):
 
     def _matrix(self, x, y):
         out = np.empty((len(x), self.k), np.int64)
-        matrix = pairwise.Pairwise("squared" if self.metric == "euclidean" else self.metric, self.p)
+        matrix = pairwise.Pairwise(
+            "squared" if self.metric == "euclidean" else self.metric, self.p
+        )
         for rows in tiles.strips(len(x), len(y)):
             found = matrix.forward(x[rows], y)
             if self.others:
@@ -112,7 +116,9 @@ def _rows_at(y: Any, indices: Any) -> Any:
     """y [..., m, d] at indices [..., n, k]: [..., n, k, d]."""
     if y.ndim == 2:
         return gather.take(y, indices, axis=0)
-    flat = shape.reshape(indices, (*indices.shape[:-2], indices.shape[-2] * indices.shape[-1], 1))
+    flat = shape.reshape(
+        indices, (*indices.shape[:-2], indices.shape[-2] * indices.shape[-1], 1)
+    )
     found = gather.take_along_axis(y, flat, axis=-2)
     return shape.reshape(found, (*indices.shape, y.shape[-1]))
 

@@ -74,8 +74,8 @@ class Distances(Op):
             return apply(CROSSED, x, y, dx, dy) * 2.0
         if self.metric == "euclidean":
             return apply(CROSSED, x, y, dx, dy) * inverse(out)
-        apart = _columns(dx) - _rows(dy)
-        return reduce.sum(slopes(self.metric, self.p, x, y, out) * apart, axis=-1)
+        moved = _columns(dx) - _rows(dy)
+        return reduce.sum(slopes(self.metric, self.p, x, y, out) * moved, axis=-1)
 
     def batch(self, size, args, mapped):
         return apply(self, *front(size, args, mapped))
@@ -113,13 +113,16 @@ class PairwiseAgain(Distances):
         yield from _samples(PairwiseAgain, rng, kinds)
 
 
+def apart(rng: Any, count: int) -> np.ndarray:
+    """Points in the plane away from all kinks: coordinates differ, and differ by different."""
+    return np.stack([rng.permutation(count), rng.permutation(count) * 1.37], 1)
+
+
 def _samples(cls, rng, kinds):
     for metric in kinds:
         p = 3.0 if metric == "minkowski" else 1.0
         for power_ in (p, 2.5) if metric == "minkowski" else (p,):
-            # coordinates that differ by 0.1 at least: away from the kinks of |x - y|
-            order = rng.permutation(7 * 2).reshape(7, 2) * 0.1
-            x, y = order[:3] + 0.5 * np.arange(2), order[3:]
+            x, y = np.split(apart(rng, 7), [3])
             yield cls(metric, power_), x, y
         yield cls(metric, p), np.stack([x[:2], x[1:]]), np.stack([y, y[::-1]])
         yield cls(metric, p), rng.normal(size=(0, 3)), rng.normal(size=(2, 3))
@@ -233,19 +236,19 @@ def _rows(y: Any) -> Any:
 
 def slopes(metric: str, p: float, x: Any, y: Any, out: Any) -> Any:
     """How each distance changes with each coordinate of x_i, in ops: [..., n, m, d]."""
-    apart = _columns(x) - _rows(y)
+    between = _columns(x) - _rows(y)
     if metric == "manhattan":
-        return magnitude.sign(apart)
+        return magnitude.sign(between)
     out = shape.reshape(out, (*out.shape, 1))
-    far = magnitude.abs(apart)
+    far = magnitude.abs(between)
     if metric == "minkowski":
         zero = far == 0
         ratio = select.where(zero, 1.0, far) * inverse(out)
         risen = select.where(zero, 0.0, power.pow(select.where(ratio == 0, 1.0, ratio), p - 1))
-        return magnitude.sign(apart) * select.where(out == 0, 0.0, risen)
+        return magnitude.sign(between) * select.where(out == 0, 0.0, risen)
     tied = far == out
     many = reduce.sum(tied, axis=-1, keepdims=True, dtype=x.dtype)
-    return select.where(tied, magnitude.sign(apart), 0.0) / many
+    return select.where(tied, magnitude.sign(between), 0.0) / select.maximum(many, 1.0)
 
 
 def cdist(

@@ -209,4 +209,4 @@ def _ties(x: np.ndarray, columns: np.ndarray, out: np.ndarray) -> np.ndarray:
     count = np.zeros_like(out)
     for k in range(x.shape[1]):
         count += np.abs(x[:, k, None] - columns[k]) == out
-    return count
+    return np.maximum(count, 1, out=count)  # none, where `out` was not asked for

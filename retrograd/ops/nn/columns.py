@@ -42,13 +42,17 @@ def _taken(start: int, stop: int, before: int) -> slice:
 
 
 def windows(x: np.ndarray, frame: Frame, groups: int) -> np.ndarray:
-    """The view [N, *counts, *kernel, groups, C / groups] of x, whose border is there."""
-    lead, *steps, last = x.strides
-    each = x.shape[-1] // groups
+    """The view [groups, N, *counts, *kernel, C / groups] of x, whose border is there."""
+    *lead, channels = x.shape
+    apart = np.moveaxis(x.reshape(*lead, groups, channels // groups), -2, 0)
+    if groups > 1:
+        apart = np.ascontiguousarray(apart)  # longer runs: tiles are copied faster
+    group, batch, *steps, last = apart.strides
     along = [a * s for a, s in zip(steps, frame.stride, strict=True)]
     inside = [a * d for a, d in zip(steps, frame.dilation, strict=True)]
-    shape = (len(x), *frame.counts, *frame.kernel, groups, each)
-    return as_strided(x, shape, (lead, *along, *inside, last * each, last), writeable=False)
+    shape = (groups, lead[0], *frame.counts, *frame.kernel, channels // groups)
+    strides = (group, batch, *along, *inside, last)
+    return as_strided(apart, shape, strides, writeable=False)
 
 
 def blocks(sizes: Sizes, unit: int) -> Iterator[tuple[slice, ...]]:
@@ -75,17 +79,16 @@ def columns(
 ) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
     """Parts of the windows as matrices [groups, windows, places * channels], one by one."""
     view = windows(moved(x, frame.before, frame.reach), frame, groups)
-    head = 1 + len(frame.kernel)
+    head = 2 + len(frame.kernel)
     width = prod(view.shape[head:])
     buffer = None
-    for block in blocks(view.shape[:head], width * x.itemsize):
-        part = np.moveaxis(view[block], -2, 0)
+    for block in blocks(view.shape[1:head], width * groups * x.itemsize):
+        part = view[(slice(None), *block)]
         if buffer is None:  # the first part is the largest
             buffer = np.empty(part.size, x.dtype)
         tile = buffer[: part.size].reshape(part.shape)
         np.copyto(tile, part)
-        count = prod(part.shape[1 : head + 1])
-        yield block, tile.reshape(groups, count, width // groups)
+        yield block, tile.reshape(groups, prod(part.shape[1:head]), width)
 
 
 def by_group(w: np.ndarray, groups: int) -> np.ndarray:
@@ -149,7 +152,8 @@ def input_gradient(
     deep = w.shape[-2]
     if groups > 1 and deep == 1:
         full = depthwise_spread(g, w[..., 0, :], frame, sizes)
-        return full.reshape(*full.shape[:-1], groups, w.shape[-1] // groups).sum(-1)
+        many = w.shape[-1] // groups
+        return full if many == 1 else full.reshape(*full.shape[:-1], groups, many).sum(-1)
     if max(frame.stride, default=1) > 1:
         return _added(g, w, frame, sizes, groups)
     kernel = frame.kernel

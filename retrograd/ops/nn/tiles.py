@@ -36,11 +36,12 @@ class Tiles:
         slopes = parts.get("slopes")
         self.slopes = None if slopes is None else slopes.reshape(self.kinds, 1, self.group, 1)
         self.tall = max(1, min(self.queries, ROWS // max(self.group, 1)))
-        self.wide = max(1, min(self.keys, SCORES // (self.tall * self.group) & ~1))
+        self.wide = max(2, SCORES // (self.tall * self.group) & ~1)  # even, see chances
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Batch elements and heads of keys that are worked on together."""
-        room = max(1, SCORES // (self.tall * self.group * self.wide))
+        columns = max(1, min(self.wide, self.keys))
+        room = max(1, SCORES // (self.tall * self.group * columns))
         heads = max(1, min(self.kinds, room))
         batch = max(1, room // heads) if heads == self.kinds else 1
         for b in range(0, self.batch, batch):

@@ -23,6 +23,7 @@ from retrograd.ops.ssm import layout
 __all__ = ["causal_conv1d", "causal_conv1d_step"]
 
 WHO = "causal_conv1d"
+CACHE = 1 << 18  # bytes
 
 
 class _Taps(Multilinear):
@@ -42,7 +43,7 @@ class _Taps(Multilinear):
 
 
 @op
-class ConvTaps(_Taps):
+class CausalTaps(_Taps):
     """y[t] = sum_q x[t+q] w[q]."""
 
     def shape(self, x: Spec, w: Spec) -> Spec:
@@ -54,11 +55,11 @@ class ConvTaps(_Taps):
         return _accumulated(out, x, w)
 
     def transpose_x(self, g, w, x: Spec):
-        return apply(CONV_INPUT, g, w)
+        return apply(TAPS_INPUT, g, w)
 
     def transpose_w(self, g, x, w: Spec):
         k = w.shape[-2]
-        found = apply(ConvWeights(k), g, x)
+        found = apply(CausalTapsWeights(k), g, x)
         return reduce.sum_to(found, w.shape)
 
     def expand(self, x, w):
@@ -69,15 +70,15 @@ class ConvTaps(_Taps):
     @staticmethod
     def samples(rng):
         x = rng.normal(size=(2, 7, 3))
-        yield ConvTaps(), x, rng.normal(size=(4, 3))
-        yield ConvTaps(), x[0], rng.normal(size=(1, 3))
-        yield ConvTaps(), x, rng.normal(size=(2, 3, 3))
-        yield ConvTaps(), x[:, :3], rng.normal(size=(4, 3))
+        yield CausalTaps(), x, rng.normal(size=(4, 3))
+        yield CausalTaps(), x[0], rng.normal(size=(1, 3))
+        yield CausalTaps(), x, rng.normal(size=(2, 3, 3))
+        yield CausalTaps(), x[:, :3], rng.normal(size=(4, 3))
 
 
 @op
-class ConvInput(_Taps):
-    """x[t+q] += y[t] w[q]: the transpose of ConvTaps in x."""
+class CausalTapsInput(_Taps):
+    """x[t+q] += y[t] w[q]: the transpose of CausalTaps in x."""
 
     def shape(self, y: Spec, w: Spec) -> Spec:
         return y.with_shape((*y.shape[:-2], y.shape[-2] + w.shape[-2] - 1, y.shape[-1]))
@@ -85,17 +86,17 @@ class ConvInput(_Taps):
     def forward(self, y, w):
         k, n = w.shape[-2], y.shape[-2]
         out = np.zeros((*y.shape[:-2], n + k - 1, y.shape[-1]), y.dtype)
-        held = np.empty(y.shape, y.dtype)
-        for q in range(k):
-            np.multiply(y, w[..., q : q + 1, :], out=held)
-            out[..., q : q + n, :] += held
+        for a, z in _blocks(y):
+            part = y[..., a:z, :]
+            for q in range(k):
+                out[..., a + q : z + q, :] += part * w[..., q : q + 1, :]
         return out
 
     def transpose_y(self, g, w):
-        return apply(CONV_TAPS, g, w)
+        return apply(TAPS, g, w)
 
     def transpose_w(self, g, y, w: Spec):
-        return reduce.sum_to(apply(ConvWeights(w.shape[-2]), y, g), w.shape)
+        return reduce.sum_to(apply(CausalTapsWeights(w.shape[-2]), y, g), w.shape)
 
     def expand(self, y, w):
         k = w.shape[-2]
@@ -105,14 +106,14 @@ class ConvInput(_Taps):
     @staticmethod
     def samples(rng):
         g = rng.normal(size=(2, 5, 3))
-        yield ConvInput(), g, rng.normal(size=(4, 3))
-        yield ConvInput(), g, rng.normal(size=(2, 2, 3))
-        yield ConvInput(), g[:, :0], rng.normal(size=(1, 3))
+        yield CausalTapsInput(), g, rng.normal(size=(4, 3))
+        yield CausalTapsInput(), g, rng.normal(size=(2, 2, 3))
+        yield CausalTapsInput(), g[:, :0], rng.normal(size=(1, 3))
 
 
 @op
-class ConvWeights(_Taps):
-    """w[q] = sum_t y[t] x[t+q]: the transpose of ConvTaps in w, for each leading place."""
+class CausalTapsWeights(_Taps):
+    """w[q] = sum_t y[t] x[t+q]: the transpose of CausalTaps in w, for each leading place."""
 
     taps: int
 
@@ -127,10 +128,10 @@ class ConvWeights(_Taps):
         return out
 
     def transpose_y(self, g, x):
-        return apply(CONV_TAPS, x, g)
+        return apply(TAPS, x, g)
 
     def transpose_x(self, g, y):
-        return apply(CONV_INPUT, y, g)
+        return apply(TAPS_INPUT, y, g)
 
     def expand(self, y, x):
         n, axis = y.shape[-2], x.ndim - 2
@@ -142,22 +143,28 @@ class ConvWeights(_Taps):
 
     @staticmethod
     def samples(rng):
-        yield ConvWeights(3), rng.normal(size=(2, 5, 3)), rng.normal(size=(2, 7, 3))
-        yield ConvWeights(1), rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
-        yield ConvWeights(2), rng.normal(size=(2, 0, 3)), rng.normal(size=(2, 1, 3))
+        yield CausalTapsWeights(3), rng.normal(size=(2, 5, 3)), rng.normal(size=(2, 7, 3))
+        yield CausalTapsWeights(1), rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
+        yield CausalTapsWeights(2), rng.normal(size=(2, 0, 3)), rng.normal(size=(2, 1, 3))
 
 
-CONV_TAPS, CONV_INPUT = ConvTaps(), ConvInput()
+TAPS, TAPS_INPUT = CausalTaps(), CausalTapsInput()
 
 
 def _accumulated(out: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """out[t] += sum_q x[t+q] w[q], in place."""
-    n = out.shape[-2]
-    held = np.empty(out.shape, out.dtype)
-    for q in range(w.shape[-2]):
-        np.multiply(x[..., q : q + n, :], w[..., q : q + 1, :], out=held)
-        out += held
+    for a, z in _blocks(out):
+        part = out[..., a:z, :]
+        for q in range(w.shape[-2]):
+            part += x[..., a + q : z + q, :] * w[..., q : q + 1, :]
     return out
+
+
+def _blocks(x: np.ndarray) -> list[tuple[int, int]]:
+    """Bounds of stretches of time that fit a cache."""
+    n = x.shape[-2]
+    step = max(1, CACHE * n // max(1, x.nbytes))
+    return [(a, min(a + step, n)) for a in range(0, n, step)]
 
 
 def _tap(w: Any, q: int) -> Any:
@@ -190,12 +197,12 @@ class CausalConv(Op):
 
     def jvp(self, dx, dstate, dweight, dbias, x, state, weight):
         along = apply(self, dx, dstate, weight, dbias)
-        return along + apply(CONV_TAPS, join.concat([state, x], axis=-2), dweight)
+        return along + apply(TAPS, join.concat([state, x], axis=-2), dweight)
 
     def vjp(self, g, x, state, weight, bias: Spec):
         k, n = weight.shape[-2], g.shape[-2]
-        both = apply(CONV_INPUT, g, weight)
-        taps = apply(ConvWeights(k), g, join.concat([state, x], axis=-2))
+        both = apply(TAPS_INPUT, g, weight)
+        taps = apply(CausalTapsWeights(k), g, join.concat([state, x], axis=-2))
         dx = pad.piece(both, both.ndim - 2, k - 1, n)
         dbias = reduce.sum_to(reduce.sum(g, axis=-2), bias.shape)
         dstate = pad.piece(both, both.ndim - 2, 0, k - 1)
@@ -209,7 +216,7 @@ class CausalConv(Op):
 
     def expand(self, x, state, weight, bias):
         bias = shape.expand_dims(bias, axis=-2) if bias.ndim > 1 else bias
-        return apply(CONV_TAPS, join.concat([state, x], axis=-2), weight) + bias
+        return apply(TAPS, join.concat([state, x], axis=-2), weight) + bias
 
     @staticmethod
     def samples(rng):

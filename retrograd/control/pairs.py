@@ -1,0 +1,318 @@
+"""pair_reduce: a function of the distance of all pairs, summed without the matrix of pairs.
+
+The function is traced once, for one tile of pairs. Forward and backward walk over tiles;
+each is made, used and dropped, so that memory is linear in the number of points. Tiles at
+the end overlap those before them: what was counted already is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.autodiff.reverse import flat_vjp
+from retrograd.core import dtype as dt
+from retrograd.core.errors import ArgumentError, ShapeError
+from retrograd.core.interpret import PURE, RAW, apply, current, lift, using
+from retrograd.core.op import Composite, op
+from retrograd.core.spec import Spec
+from retrograd.core.tensor import Tensor
+from retrograd.ir.evaluate import evaluate
+from retrograd.ir.graph import Graph
+from retrograd.ir.trace import trace
+from retrograd.ops import create, join, linalg, reduce, select, shape
+from retrograd.ops.distances import metrics, pairwise, tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["pair_reduce"]
+
+ROWS, COLUMNS = 256, 1024  # of a tile
+
+
+def _windows(length: int, size: int) -> Iterator[tuple[slice, int]]:
+    """Slices of one size that cover a length; and how much of each the one before covers."""
+    done = 0
+    while done < length:
+        start = min(done, length - size)
+        yield slice(start, start + size), done - start
+        done = start + size
+
+
+class PairSums(Composite):
+    """What pair sums and their gradient share: the traced function and how pairs are walked.
+
+    Inputs: x (n, d), y (m, d), weights (m, c), and the tensors that the function captures.
+    """
+
+    body: Graph  # of a tile of squared distances, then of captured tensors
+    root: bool  # whether the function is of the distance, not of its square
+    others: bool  # pairs of a point with itself are left out
+
+    def walk(self, x: Any, y: Any) -> Iterator[tuple[Any, Any, np.ndarray, Any]]:
+        """Rows and columns with what is new in them, the distances, and which are left out."""
+        tall, wide = self.body.inputs[0].shape
+        for rows in _windows(len(x), tall):
+            for columns in _windows(len(y), wide):
+                found = tiles.squared(x[rows[0]], y[columns[0]], root=self.root)
+                yield rows, columns, found, self._self(rows[0], columns[0], found)
+
+    def _self(self, rows: slice, columns: slice, found: np.ndarray) -> Any:
+        """Where pairs of a point with itself are; the function is not asked about these."""
+        both = range(max(rows.start, columns.start), min(rows.stop, columns.stop))
+        if not self.others or not both:
+            return None
+        i = np.asarray(both)
+        where = i - rows.start, i - columns.start
+        found[where] = found.max()  # of another pair, so that nothing is divided by zero
+        return where
+
+    def expand_forward(self, x: Any, y: Any, w: Any, *captured: Any) -> Any:
+        """The same with the whole matrix of pairs, in ops."""
+        name = "euclidean" if self.root else "squared"
+        far = apply(pairwise.PairwiseAgain(name), x, y)
+        keep = None
+        if self.others:
+            keep = lift(~np.eye(x.shape[0], dtype=bool))
+            far = select.where(keep, far, 1.0)
+        found = self._whole(far, captured)
+        found = found if keep is None else select.where(keep, found, 0.0)
+        return linalg.matmul(found, w)
+
+    def _whole(self, far: Any, captured: Sequence[Any]) -> Any:
+        """The body on a matrix of any size: tile by tile, joined again."""
+        tall, wide = self.body.inputs[0].shape
+        n, m = far.shape
+        out = create.zeros((n, m), dtype=far.dtype)
+        for rows, top in _windows(n, tall):
+            for columns, left in _windows(m, wide):
+                part = far[rows, columns]
+                (found,) = evaluate(self.body, part, *captured)
+                at = (
+                    slice(rows.start + top, rows.stop),
+                    slice(columns.start + left, columns.stop),
+                )
+                out = out.at[at].set(found[top:, left:])
+        return out
+
+
+@op
+class PairSum(PairSums):
+    """The sum of f(distance of x_i and y_j) w_j over j; keeps its inputs."""
+
+    body: Graph
+    root: bool
+    others: bool
+    bodied = True
+    host = "runs its body tile by tile"
+
+    def shape(self, *args: Spec) -> Spec:
+        x, _, w = args[:3]
+        return x.with_shape((x.shape[0], w.shape[1]))
+
+    def forward(self, *args):
+        x, y, w, *captured = args
+        out = np.zeros((len(x), w.shape[1]), x.dtype)
+        with using(RAW):
+            for (rows, top), (columns, left), far, out_of in self.walk(x, y):
+                (found,) = evaluate(self.body, far, *captured)
+                if out_of is not None:
+                    found = _zeroed(found, out_of)
+                out[rows][top:] += found[top:, left:] @ w[columns][left:]
+        return out
+
+    def expand(self, *args):
+        return self.expand_forward(*args)
+
+    def vjp(self, g, *args):
+        return apply(PairSumPull(self.body, self.root, self.others), g, *args)
+
+    def batch(self, size, args, mapped):
+        return _each(self, size, args, mapped)
+
+    @staticmethod
+    def samples(rng):
+        for options, *args in _cases(rng):
+            yield PairSum(*options), *args
+
+
+@op
+class PairSumPull(PairSums):
+    """The cotangents of PairSum's inputs, tile by tile: f is pulled back on each."""
+
+    body: Graph
+    root: bool
+    others: bool
+    outputs = ("*cotangents",)
+    bodied = True
+    host = "runs its body tile by tile"
+
+    def shape(self, *args: Spec) -> tuple[Spec, ...]:
+        return args[1:]
+
+    def forward(self, *args):
+        g, x, y, w, *captured = args
+        gx, gy, gw = np.zeros_like(x), np.zeros_like(y), np.zeros_like(w)
+        gc = [np.zeros(c.shape, c.dtype) for c in captured]
+        kept = [Tensor(np.asarray(c)) for c in captured]
+        with using(PURE):
+            for (rows, top), (columns, left), far, out_of in self.walk(x, y):
+                g_rows, w_columns = g[rows].copy(), w[columns].copy()
+                g_rows[:top], w_columns[:left] = 0, 0
+                blame = g_rows @ w_columns.T
+                if out_of is not None:
+                    blame[out_of] = 0
+                (value,), pull = flat_vjp(self._body, [Tensor(far), *kept])
+                found, *rest = pull([Tensor(blame)], consume=True)
+                known = value.array if out_of is None else _zeroed(value.array, out_of)
+                gw[columns][left:] += known[:, left:].T @ g_rows
+                for total, part in zip(gc, rest, strict=True):
+                    if part is not None:
+                        total += part.array
+                if found is not None:
+                    back = found.array if out_of is None else _zeroed(found.array, out_of)
+                    a, b = tiles.pulled(back, x[rows], y[columns], far if self.root else None)
+                    gx[rows] += a
+                    gy[columns] += b
+        return gx, gy, gw, *gc
+
+    def _body(self, *args: Any) -> list[Any]:
+        return evaluate(self.body, *args)
+
+    def expand(self, *args):
+        g, *inputs = args
+        raw = current.get() is RAW
+        with using(PURE if raw else current.get()):
+            given = [lift(a) for a in inputs]
+            _, pull = flat_vjp(lambda *a: [self.expand_forward(*a)], given)
+            found = pull([lift(g)])
+            whole = [
+                create.zeros(a.shape, dtype=a.dtype) if c is None else c
+                for c, a in zip(found, given, strict=True)
+            ]
+        return tuple(c.array if raw else c for c in whole)
+
+    def batch(self, size, args, mapped):
+        return _each(self, size, args, mapped)
+
+    @staticmethod
+    def samples(rng):
+        for options, *args in _cases(rng):
+            yield PairSumPull(*options), rng.normal(size=(len(args[0]), 2)), *args
+
+
+def _cases(rng: Any) -> Iterator[Any]:
+    """Bodies for tiles smaller than the sets of points, and inputs."""
+    tile, number = Spec((2, 3), dt.float64), Spec((), dt.float64)
+    graph, hidden = trace(lambda far, s: [1.0 / (1.0 + far * s)], [tile, number])
+    captured = [np.asarray(rng.uniform(0.5, 1)), *(t.array for t in hidden)]
+    x, y, w = (rng.normal(size=n) for n in ((5, 2), (4, 2), (4, 2)))
+    yield (graph, False, False), x, y, w, *captured
+    yield (graph, True, False), x, y, w, *captured
+    w = rng.normal(size=(5, 2))
+    yield (graph, False, True), x, x.copy(), w, *captured
+
+
+def _zeroed(found: np.ndarray, where: Any) -> np.ndarray:
+    """A copy with zeros at some places."""
+    found = np.array(found)
+    found[where] = 0
+    return found
+
+
+def _each(op_: Any, size: int, args: Sequence[Any], mapped: Sequence[bool]) -> Any:
+    """One by one: each is a walk over many tiles, to which the loop adds nothing."""
+    rows = [
+        apply(op_, *(a[i] if m else a for a, m in zip(args, mapped, strict=True)))
+        for i in range(size)
+    ]
+    if isinstance(rows[0], tuple):
+        return tuple(join.stack(list(column)) for column in zip(*rows, strict=True))
+    return join.stack(rows)
+
+
+def pair_reduce(
+    f: Callable[[Any], Any],
+    x: Any,
+    y: Any = None,
+    /,
+    *,
+    weights: Any = None,
+    metric: str = "sqeuclidean",
+    others: bool = False,
+    per_point: bool = False,
+) -> Tensor:
+    """The sum of f(d) w_j over all pairs of a point x_i and a point y_j; d is their distance.
+
+    f works element by element on a tile of (squared) distances; tensors that it uses from
+    outside are differentiated too. `weights` are (m,) or (m, c), ones by default. `others`
+    leaves out the pairs of a point with itself (without y). `per_point` gives the sums of
+    each x_i, (n,) or (n, c): the product of the kernel matrix and the weights.
+
+    The matrix of pairs is never held, forward or backward; kept are x, y, weights and what
+    f captures. Second derivatives and forward mode take the plain way, with n x m numbers.
+    Metrics: sqeuclidean, euclidean, cosine, correlation. At distance 0 d has slope 0.
+    """
+    a, b = _points(metric, x, y)
+    if others and y is not None:
+        raise ArgumentError("pair_reduce: others=True is for pairs within x; leave y out")
+    w = _weights(weights, b)
+    out = _summed(f, a, b, w, metric=metric, others=bool(others))
+    if per_point:
+        return shape.reshape(out, (a.shape[0],)) if np.ndim(weights) < 2 else out
+    return reduce.sum(out) if np.ndim(weights) < 2 else reduce.sum(out, axis=0)
+
+
+def _points(metric: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """Both sets of points as the metric's kernel takes them."""
+    name, _ = metrics.kernel("pair_reduce", metric, 2.0)
+    if name not in ("squared", "euclidean"):
+        raise ArgumentError(
+            f"pair_reduce: metric {metric!r} must be sqeuclidean, euclidean, cosine or "
+            f"correlation"
+        )
+    a = metrics.points("pair_reduce", metric, x)
+    b = a if y is None else metrics.points("pair_reduce", metric, y, name="y")
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or a.dtype != b.dtype:
+        raise ShapeError(
+            f"pair_reduce: x {a.spec} and y {b.spec} must be (n, d) and (m, d) of one dtype",
+            hint="rg.vmap(lambda x, y: pair_reduce(f, x, y))(xs, ys)    for several sets",
+        )
+    return a, b
+
+
+def _weights(weights: Any, y: Any) -> Any:
+    """Weights of the points y, as a matrix (m, c)."""
+    if weights is None:
+        return create.ones((y.shape[0], 1), dtype=y.dtype)
+    w = lift(weights)
+    if w.ndim not in (1, 2) or w.shape[0] != y.shape[0]:
+        raise ShapeError(
+            f"pair_reduce: weights {w.shape} must be (m,) or (m, c), one row for each of the "
+            f"{y.shape[0]} points of y"
+        )
+    w = shape.reshape(w, (w.shape[0], 1)) if w.ndim == 1 else w
+    return w if w.dtype == y.dtype else w * create.ones((), dtype=y.dtype)
+
+
+def _summed(f: Any, x: Any, y: Any, w: Any, *, metric: str, others: bool) -> Any:
+    size = (min(ROWS, x.shape[0]), min(COLUMNS, y.shape[0]))
+    tile = Spec(size, x.dtype)
+
+    def body(far: Any) -> list[Any]:
+        return [f(metrics.value(metric, far))]
+
+    if not (x.shape[0] and y.shape[0]):
+        return create.zeros((x.shape[0], w.shape[1]), dtype=x.dtype)
+    graph, captured = trace(body, [tile])
+    (found,) = graph.output_specs
+    if found != tile:
+        raise ShapeError(
+            f"pair_reduce: f must keep the shape and dtype of its tile {tile}; it returns "
+            f"{found}"
+        )
+    if any(not dt.is_inexact(c.dtype) for c in captured):
+        raise ArgumentError("pair_reduce: f may use floating-point tensors from outside only")
+    return apply(PairSum(graph, metric == "euclidean", others), x, y, w, *captured)
