@@ -1,8 +1,9 @@
 """Automatic differentiation and a compiler for array programs, in Python you can read.
 
 The face of the package. Names follow the Python array API standard; each family of functions
-lists its own names, so that a new op is public without a change here. `rg.random`,
-`rg.special`, `rg.tree`, `rg.debug` and `rg.testing` are namespaces of their own.
+lists its own names, so that a new op is public without a change here. `rg.nn`,
+`rg.linalg`, `rg.fft`, `rg.special`, `rg.random`, `rg.distances`, `rg.ssm`, `rg.tree`, `rg.debug`
+and `rg.testing` are namespaces of their own.
 """
 
 from importlib import import_module as _import_module
@@ -17,6 +18,7 @@ from retrograd.autodiff.grad import *
 from retrograd.autodiff.reverse import *
 from retrograd.control.branch import *
 from retrograd.control.loops import *
+from retrograd.control.pairs import *
 from retrograd.control.scan import *
 from retrograd.core import protocols as _protocols  # what NumPy sees of a tensor
 from retrograd.core import tree
@@ -108,10 +110,11 @@ from retrograd.ops.turn import *
 from retrograd.ops.unique import *
 from retrograd.ops.windows import *
 
-from retrograd import random, special  # isort: skip - they stand on the families above
+from retrograd import random  # isort: skip - it stands on the families above
 
 __version__ = "0.1.0"
-_LATER = ("debug", "testing")  # loaded when first asked for: imports stay short
+# Namespaces of their own, loaded when first asked for: imports stay short.
+_LATER = ("debug", "distances", "fft", "linalg", "nn", "special", "ssm", "testing")
 __all__ = sorted(
     {name for name in vars() if not name.startswith("_")}
     - {"autodiff", "control", "core", "ir", "ops"}

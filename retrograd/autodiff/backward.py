@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrograd.autodiff.pull import Pass, consumed, face, outside
-from retrograd.core.errors import DerivativeError, ShapeError, TraceError
+from retrograd.core.errors import DerivativeError, DtypeError, ShapeError, TraceError
 from retrograd.core.interpret import EVAL, PURE, Eval, Interpreter, Watcher, current, using
 from retrograd.core.op import FUNCTIONS, Op, function
 from retrograd.core.tape import Leaf, Node, Primal
@@ -62,6 +62,8 @@ def backward(
 
 def _root(tensor: Tensor, level: Interpreter) -> Node:
     """The node to start from, or an error that says why there is none."""
+    if not isinstance(tensor, Tensor):
+        raise DtypeError(f"backward: needs a tensor; got {type(tensor).__name__}")
     if isinstance(tensor, Box) or not (level in (EVAL, PURE) or isinstance(level, Watcher)):
         raise TraceError(
             "backward: the tape face does not work inside grad, jvp, vmap and jit",

@@ -63,8 +63,10 @@ def as_dtype(who: str, dtype: Any) -> np.dtype:
             )
         return bfloat16
     try:
+        if dtype is None:  # NumPy reads it as float64
+            raise TypeError("None names no dtype")
         found = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise DtypeError(f"{who}: {dtype!r} does not name a dtype") from error
     ours = _NATIVE.get(found.newbyteorder("="))
     if ours is None:
@@ -155,13 +157,14 @@ def strict_promotion() -> Iterator[None]:
 
 def isdtype(dtype: np.dtype, kind: Any) -> builtins.bool:
     """Whether `dtype` is of `kind`: a dtype, one of the standard's words, or a tuple."""
+    dtype = _dtype_of("isdtype", dtype)
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise ArgumentError(f"isdtype: kind {kind!r} is not one of {', '.join(_KINDS)}")
         return dtype in _KINDS[kind]
-    return dtype == kind
+    return isinstance(kind, (np.dtype, type)) and dtype == kind
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
@@ -195,7 +198,9 @@ def _dtype_of(who: str, value: Any) -> np.dtype:
 
 def finfo(dtype: Any, /) -> Any:
     """Limits of a floating dtype (of the real part, for complex ones)."""
-    dtype = getattr(dtype, "dtype", dtype)
+    dtype = _dtype_of("finfo", dtype)
+    if not is_inexact(dtype):
+        raise DtypeError(f"finfo: {dtype} is not a floating dtype", hint="rg.iinfo(dtype)")
     if bfloat16 is not None and dtype == bfloat16:
         return ml_dtypes.finfo(dtype)
     return np.finfo(dtype)
@@ -203,4 +208,7 @@ def finfo(dtype: Any, /) -> Any:
 
 def iinfo(dtype: Any, /) -> np.iinfo:
     """Limits of an integer dtype."""
-    return np.iinfo(getattr(dtype, "dtype", dtype))
+    dtype = _dtype_of("iinfo", dtype)
+    if dtype not in INTEGERS:
+        raise DtypeError(f"iinfo: {dtype} is not an integer dtype", hint="rg.finfo(dtype)")
+    return np.iinfo(dtype)

@@ -277,7 +277,7 @@ def prepare(cls: Any) -> Any:
     for needed in ("expand",) if issubclass(cls, Composite) else ("shape", "forward"):
         if not hasattr(cls, needed):
             raise OpError(f"{cls.__name__} has no {needed}; write def {needed}(self, ...)")
-    cls.name = _WORDS.sub("_", cls.__name__).lower()
+    cls.name = cls.__dict__.get("name") or _WORDS.sub("_", cls.__name__).lower()
     source = cls.expand if issubclass(cls, Composite) else cls.forward
     read_fields(cls)
     parameters = rules.parameters(source)

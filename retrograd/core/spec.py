@@ -124,7 +124,7 @@ def axes_tuple(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 def check_device(who: str, device: Any) -> None:
     """Refuse any device but the one there is."""
-    if device not in (None, "cpu"):
+    if device is not None and not (isinstance(device, str) and device == "cpu"):
         raise ArgumentError(f"{who}: the one device is 'cpu'; got {device!r}")
 
 

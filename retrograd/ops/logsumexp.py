@@ -71,6 +71,7 @@ class Weights(Op):
 class LogSumExp(Op):
     """log(sum(exp(x))) over axes."""
 
+    name = "logsumexp"
     axis: tuple[int, ...]
     keepdims: bool = False
     uniform = True

@@ -153,6 +153,7 @@ def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 class Variance(Op):
     """The mean squared distance from the mean, over n - correction; NaN if that is not > 0."""
 
+    name = "var"
     axis: tuple[int, ...]
     correction: float = 0.0
     keepdims: bool = False

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from peers.against import F, agree, torch
 
+import retrograd as rg
 from retrograd.ops.distances.condensed import pdist
 from retrograd.ops.distances.pairwise import cdist
+from retrograd.testing import assert_close
 
 pytestmark = pytest.mark.peers("torch")
 POWERS = [1.0, 1.5, 2.0, 3.0, float("inf")]
@@ -60,3 +62,22 @@ def test_angles(metric):
         peer="torch",
         what=metric,
     )
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("d", [3, 8])
+def test_second_order(p, d):
+    """The gradient of the squared gradient; by PyTorch through the norm of differences."""
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(size=(5, d)), rng.normal(size=(4, d))
+
+    def ours(x, y):
+        f = lambda u, v: rg.sum(rg.sin(cdist(u, v, metric="minkowski", p=p)))
+        return rg.sum(rg.grad(f)(x, y) ** 2)
+
+    x, y = (torch.tensor(t, requires_grad=True) for t in (a, b))
+    far = torch.linalg.vector_norm(x[:, None] - y, ord=p, dim=-1)
+    (first,) = torch.autograd.grad(far.sin().sum(), x, create_graph=True)
+    wanted = torch.autograd.grad((first**2).sum(), (x, y))
+    found = rg.grad(ours, argnums=(0, 1))(a, b)
+    assert_close([t.numpy() for t in found], [t.numpy() for t in wanted])

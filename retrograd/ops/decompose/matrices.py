@@ -76,7 +76,7 @@ def refused(who: str, wrong: str, name: str, of: tuple[int, ...], i: int) -> Ret
 
 
 def converged(who: str, f: Any, x: np.ndarray) -> Any:
-    """f of a stack of matrices; those that hold nan or infinities give nan, and disturb none."""
+    """f of a stack of matrices; those that hold nan or infinities give nan, alone."""
     bad = ~np.isfinite(x).all((-2, -1))
     if bad.any():
         x = np.where(bad[..., None, None], np.eye(*x.shape[-2:], dtype=x.dtype), x)

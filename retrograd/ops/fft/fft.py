@@ -47,12 +47,12 @@ Axes = tuple[int, ...]
 
 def fft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The Fourier transform along `axis`, with x cut to length n, or filled up with zeros."""
-    return fftn(x, s=_one(n), axes=(axis,), norm=norm)
+    return _complex("fft", x, _one(n), (axis,), norm)
 
 
 def ifft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `fft`."""
-    return ifftn(x, s=_one(n), axes=(axis,), norm=norm)
+    return _complex("ifft", x, _one(n), (axis,), norm, inverse=True)
 
 
 def fftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
@@ -62,7 +62,7 @@ def fftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") 
     divided by the number of elements), "forward" (the transform is) or "ortho" (both, by its
     root).
     """
-    return _complex("fftn", x, s, axes, norm, inverse=False)
+    return _complex("fftn", x, s, axes, norm)
 
 
 def ifftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
@@ -72,22 +72,17 @@ def ifftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward")
 
 def rfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The Fourier transform of real numbers: the first n // 2 + 1 places of it."""
-    return rfftn(x, s=_one(n), axes=(axis,), norm=norm)
+    return _half("rfft", x, _one(n), (axis,), norm)
 
 
 def irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `rfft`: n real numbers, an even number of them unless n says otherwise."""
-    return irfftn(x, s=_one(n), axes=(axis,), norm=norm)
+    return _whole("irfft", x, _one(n), (axis,), norm)
 
 
 def rfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """The Fourier transform of real numbers over several axes, of the last of them one half."""
-    x, way = _operand("rfftn", x), _norm("rfftn", norm)
-    if x.dtype.kind == "c":
-        raise DtypeError(f"rfftn: x is {x.dtype}; it takes real numbers", hint="rg.fft.fftn(x)")
-    over, lengths = _over("rfftn", x.shape, s, axes)
-    x = _resized(x, over, lengths)
-    return apply(RealFourier(over, way), x) if over else _wide(x)
+    return _half("rfftn", x, s, axes, norm)
 
 
 def irfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
@@ -95,29 +90,19 @@ def irfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
 
     Without `s` it is the even number of them, twice what x has there less 2.
     """
-    x, way = _operand("irfftn", x), _norm("irfftn", norm)
-    over, lengths = _over("irfftn", x.shape, s, axes)
-    if not over:
-        return complex_.real(x)
-    given = None if s is None else tuple(s)[-1]
-    whole = 2 * (x.shape[over[-1]] - 1) if given in (None, -1) else lengths[-1]
-    if whole < 1:
-        raise ArgumentError(
-            f"irfftn: axis {over[-1]} of x {x.shape} is the transform of no numbers; "
-            f"n must say how many there are"
-        )
-    x = _resized(x, over, (*lengths[:-1], whole // 2 + 1))
-    return apply(InverseRealFourier(over, way, whole), _wide(x))
+    return _whole("irfftn", x, s, axes, norm)
 
 
 def hfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The transform, which is real, of what has half of its numbers given: as irfft's input."""
-    return irfft(complex_.conj(x), n=n, axis=axis, norm=SWAPPED[_norm("hfft", norm)])
+    way = SWAPPED[_norm("hfft", norm)]
+    return _whole("hfft", complex_.conj(x), _one(n), (axis,), way)
 
 
 def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `hfft`: half of it, of real numbers."""
-    return complex_.conj(rfft(x, n=n, axis=axis, norm=SWAPPED[_norm("ihfft", norm)]))
+    way = SWAPPED[_norm("ihfft", norm)]
+    return complex_.conj(_half("ihfft", x, _one(n), (axis,), way))
 
 
 def fft2(x: Any, /, *, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
@@ -161,6 +146,40 @@ def fftshift(x: Any, /, *, axes: Any = None) -> Tensor:
 def ifftshift(x: Any, /, *, axes: Any = None) -> Tensor:
     """The inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, -1)
+
+
+# -- transforms at given lengths -------------------------------------------------------------
+
+
+def _complex(who: str, x: Any, s: Any, axes: Any, norm: Any, *, inverse: bool = False) -> Any:
+    x, way = _operand(who, x), _norm(who, norm)
+    over, lengths = _over(who, x.shape, s, axes)
+    return apply(Fourier(over, way, inverse), _resized(x, over, lengths))
+
+
+def _half(who: str, x: Any, s: Any, axes: Any, norm: Any) -> Any:
+    x, way = _operand(who, x), _norm(who, norm)
+    if x.dtype.kind == "c":
+        raise DtypeError(f"{who}: x is {x.dtype}; it takes real numbers", hint="rg.fft.fftn(x)")
+    over, lengths = _over(who, x.shape, s, axes)
+    x = _resized(x, over, lengths)
+    return apply(RealFourier(over, way), x) if over else _wide(x)
+
+
+def _whole(who: str, x: Any, s: Any, axes: Any, norm: Any) -> Any:
+    x, way = _operand(who, x), _norm(who, norm)
+    over, lengths = _over(who, x.shape, s, axes)
+    if not over:
+        return complex_.real(x)
+    given = None if s is None else tuple(s)[-1]
+    whole = 2 * (x.shape[over[-1]] - 1) if given in (None, -1) else lengths[-1]
+    if whole < 1:
+        raise ArgumentError(
+            f"{who}: axis {over[-1]} of x {x.shape} is the transform of no numbers; n or s "
+            f"must say how many there are"
+        )
+    x = _resized(x, over, (*lengths[:-1], whole // 2 + 1))
+    return apply(InverseRealFourier(over, way, whole), _wide(x))
 
 
 # -- options ---------------------------------------------------------------------------------
@@ -220,12 +239,6 @@ def _resized(x: Any, over: Axes, lengths: Axes) -> Any:
         x = pad.piece(x, axis, 0, min(n, x.shape[axis]))
         widths[axis] = (0, n - x.shape[axis])
     return pad.pad(x, tuple(widths)) if any(b for _, b in widths) else x
-
-
-def _complex(who: str, x: Any, s: Any, axes: Any, norm: Any, *, inverse: bool) -> Tensor:
-    x, norm = _operand(who, x), _norm(who, norm)
-    over, lengths = _over(who, x.shape, s, axes)
-    return apply(Fourier(over, norm, inverse), _resized(x, over, lengths))
 
 
 def _frequencies(who: str, places: Any, n: int, d: Any, dtype: Any, device: Any) -> Tensor:

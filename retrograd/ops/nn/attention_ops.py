@@ -39,10 +39,17 @@ class Attending(Composite):
     parts: tuple[str, ...] = ()  # of bias, mask, slopes, key
     host = HOST
     lead: ClassVar[int]  # how many operands come before the parts
+    passes: ClassVar[int]  # how many arrays of a tile's size are there at once
 
     def named(self, args: Any) -> dict[str, Any]:
         """The parts by name."""
         return dict(zip(self.parts, args[self.lead :], strict=True))
+
+    def workspace(self, *specs: Spec) -> int:
+        q, k, v = specs[:3]
+        tile = min(2 * tiles.SCORES, q.size // max(q.shape[-1], 1) * k.shape[-3])
+        each = q.dtype.itemsize * self.passes + 32 * (self.dropout > 0)
+        return tile * each + 2 * (k.nbytes + v.nbytes)
 
     def check(self, q: Spec, k: Spec, v: Spec, parts: dict[str, Spec]) -> None:
         """Refuse operands that do not fit each other, by name."""
@@ -121,6 +128,7 @@ class Attention(Attending):
     parts: tuple[str, ...] = ()
     outputs = ("out", "lse")
     lead = 3
+    passes = 2
 
     def shape(self, *args: Spec) -> tuple[Spec, Spec]:
         q, k, v = args[:3]
@@ -222,6 +230,7 @@ class AttentionGrad(Attending):
     parts: tuple[str, ...] = ()
     outputs = ("*cotangents",)
     lead = 6
+    passes = 4
 
     def shape(self, *args: Spec) -> tuple[Spec, ...]:
         parts = self.named(args)

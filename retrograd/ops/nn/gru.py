@@ -42,8 +42,7 @@ class Gru(walk.Sequence):
         way = walk.Walk("gru", lengths, len(x), backwards=self.backwards)
         y, width = np.empty(specs[0].shape, x.dtype), h0.shape[-1]
         half = np.repeat(np.asarray((0.5, 0.5, 1), x.dtype), width)
-        gates = np.empty(specs[2].shape, x.dtype)
-        gates[..., width:] = walk.project(way.read(x), w_ih * half, b_ih * half)
+        gates = walk.project(way.read(x), w_ih * half, b_ih * half, room=width)
         w, b, h = _rolled(w_hh * half), _rolled(b_hh * half)[..., None, :], h0
         for t in way.order:
             all_, out, on = gates[t], y[t], way.alive(t)
@@ -127,6 +126,7 @@ class GruGrad(walk.SequenceGrad):
     """
 
     timed = (0, 5, 6, 7, 9)
+    blame = 6
 
     def shape(self, *args: Spec) -> tuple[Spec, ...]:
         x, w_ih, w_hh, h0 = args[:4]

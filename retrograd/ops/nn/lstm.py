@@ -128,6 +128,7 @@ class LstmGrad(walk.SequenceGrad):
     """
 
     timed = (0, 6, 7, 8, 9, 12, 13)
+    blame = 7
 
     def shape(self, *args: Spec) -> tuple[Spec, ...]:
         x, w_ih, w_hh, h0, c0 = args[:5]

@@ -96,6 +96,7 @@ class RnnGrad(walk.SequenceGrad):
     backwards: bool = False
     relu: bool = False
     timed = (0, 5, 6)
+    blame = 5
 
     def shape(self, *args: Spec) -> tuple[Spec, ...]:
         x, w_ih, w_hh, h0 = args[:4]

@@ -60,6 +60,11 @@ class Sequence(Composite):
             raise DtypeError(f"{self.name}: lengths are integers; got {lengths.dtype}")
         return x.shape[:-2], n, hidden
 
+    def workspace(self, *specs: Spec) -> int:
+        x, w_ih, w_hh = specs[:3]  # x that is read, scaled weights, and some of a step's size
+        step = 4 * w_hh.shape[-1] * x.shape[-2] * x.dtype.itemsize
+        return 2 * x.nbytes + w_ih.nbytes + w_hh.nbytes + step
+
     def batch(self, size, args, mapped):
         moving = mapped[1 : len(args) - 1 - self.states]  # weights and biases
         if any(moving):
@@ -95,6 +100,16 @@ class SequenceGrad(Composite):
     outputs = ("*cotangents",)
     host = HOST
     timed: ClassVar[tuple[int, ...]]  # positions of the operands with an axis of time
+    blame: ClassVar[int]  # the operand that has the size of the blame of all steps
+
+    def workspace(self, *specs: Spec) -> int:
+        x, w_hh, blame = specs[0], specs[2], specs[self.blame]
+        return (
+            blame.nbytes
+            + 2 * x.nbytes
+            + 2 * w_hh.nbytes
+            + 4 * blame.nbytes // max(x.shape[0], 1)
+        )
 
     def batch(self, size, args, mapped):
         args = front(size, args, mapped)
@@ -171,11 +186,14 @@ def turned(w: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.swapaxes(w, -1, -2))
 
 
-def project(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """x @ w + b over all steps, as one product."""
-    flat = np.matmul(rows(x), w)
-    flat += b[..., None, :]
-    return unrows(flat, (*x.shape[:-1], w.shape[-1]))
+def project(x: np.ndarray, w: np.ndarray, b: np.ndarray, *, room: int = 0) -> np.ndarray:
+    """x @ w + b over all steps, as one product, after columns that are left as they are."""
+    flat = rows(x)
+    out = np.empty((*flat.shape[:-1], room + w.shape[-1]), x.dtype)
+    part = out[..., room:]
+    np.matmul(flat, w, out=part)
+    part += b[..., None, :]
+    return unrows(out, (*x.shape[:-1], out.shape[-1]))
 
 
 def inward(d: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:

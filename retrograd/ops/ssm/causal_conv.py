@@ -209,7 +209,7 @@ class CausalConv(Op):
         return dx, dstate, reduce.sum_to(taps, weight.shape), dbias
 
     def batch(self, size, args, mapped):
-        x, state, weight, bias = layout.own(args, mapped)
+        x, state, weight, _ = layout.own(args, mapped)
         lead, c = x.shape[:-2], x.shape[-1]
         full = [x.shape, state.shape, (*lead, weight.shape[-2], c), (*lead, c)]
         return apply(self, *layout.mapped_front(size, args, mapped, full))
@@ -280,6 +280,6 @@ def causal_conv1d(
 def causal_conv1d_step(
     state: Any, x: Any, weight: Any, bias: Any = None, /
 ) -> tuple[Tensor, Tensor]:
-    """One token of `causal_conv1d`: y (..., channels) and the new state, of x (..., channels)."""
+    """One token of `causal_conv1d`: y like x (..., channels), and the new state."""
     y, state = causal_conv1d(shape.expand_dims(x, axis=-2), weight, bias, state=state)
     return shape.squeeze(y, axis=-2), state

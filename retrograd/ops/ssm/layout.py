@@ -90,8 +90,8 @@ def unmapped(x: Any, to: Shape) -> Any:
 def chunk_length(who: str, chunk: Any, steps: int, p: int, r: int, m: int = 1) -> int:
     """The length of chunks: as given, or such that scores and states take equal room."""
     if chunk is None:
-        room = -(-isqrt(p * r) // (32 * m)) * 32
-        return max(1, min(512, room, 1 << max(4, (steps - 1).bit_length())))
+        room = max(16, -(-isqrt(p * r) // 32) * 32 // m)
+        return min(512, room, 1 << max(4, (steps - 1).bit_length()))
     try:
         chunk = index(chunk)
     except TypeError as error:

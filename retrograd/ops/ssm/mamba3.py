@@ -90,8 +90,9 @@ def _times(x: Any) -> Tensor:
     return shape.expand_dims(x, axis=(-3, -1))
 
 
-def outer(v: Any, B: Any, heads: int) -> Tensor:
-    """sum_j v[j] B[j]', (..., h, p, r), of v (..., m, h, p) and B (..., m, g, r)."""
+def outer(pair: Any, heads: int) -> Tensor:
+    """sum_j v[j] B[j]', (..., h, p, r), of a pair v (..., m, h, p), B (..., m, g, r)."""
+    v, B = pair
     v, B = shape.moveaxis(v, -3, -2), shape.moveaxis(ssd_plain.by_head(B, heads), -3, -2)
     return linalg.matmul(linalg.matrix_transpose(v), B)
 
@@ -102,7 +103,7 @@ def _single(operands: Any, initial: Any, previous: Any, chunk: Any, algorithm: s
     if previous is not None and v.shape[-4]:
         first = pad.piece(dt - gamma, dt.ndim - 2, 0, 1)
         first = shape.expand_dims(shape.squeeze(first, axis=-2), axis=(-2, -1))
-        seed = first * outer(*previous, v.shape[-2])
+        seed = first * outer(previous, v.shape[-2])
         initial = seed if initial is None else initial + seed
     scale = mamba3_coefficients.trapezoid_scale(dt, lam)
     return mamba3_ssd.single_ssd(
@@ -159,11 +160,11 @@ def mamba3_step(
     _, alpha, beta, gamma = (
         shape.expand_dims(t, axis=(-2, -1)) for t in mamba3_coefficients.trapezoid(dt, A, lam)
     )
-    state = alpha * state + gamma * outer(v, B, heads)
+    state = alpha * state + gamma * outer((v, B), heads)
     if previous is not None:
         before = (lift(t) for t in previous)
         before = (shape.expand_dims(t, axis=-3) if one else t for t in before)
-        state = state + beta * outer(*before, heads)
+        state = state + beta * outer(before, heads)
     C = shape.moveaxis(ssd_plain.by_head(C, heads), -3, -2)  # (..., h, m, r)
     y = shape.moveaxis(linalg.matmul(C, linalg.matrix_transpose(state)), -2, -3)
     y = y if D is None else y + _heads(D) * v

@@ -70,9 +70,9 @@ def _pairs(B, angles, alpha, beta, gamma, pairing: str) -> Tensor:
     real = (gamma + (beta - alpha * gamma) * c - alpha * beta) / down
     imaginary = -(beta + alpha * gamma) * s / down
     a, r = w.shape[-1], B.shape[-1]
-    real = turn._spread(real - plain, r) + plain
+    real = turn.spread(real - plain, r) + plain
     quarter = apply(rotation.QuarterTurn(a, turn.halves), B)
-    return real * B + turn._spread(imaginary, r) * quarter
+    return real * B + turn.spread(imaginary, r) * quarter
 
 
 def _blocks(B, q, alpha, beta, gamma) -> Tensor:
@@ -88,7 +88,7 @@ def _blocks(B, q, alpha, beta, gamma) -> Tensor:
     blocks = shape.reshape(first, (*B.shape[:-1], J, 4))
     turned = quaternion.quaternion_multiply(factor, blocks)
     turned = shape.reshape(turned, (*B.shape[:-1], 4 * J))
-    if 4 * J == r:
+    if r == 4 * J:
         return turned
     rest = pad.piece(B, B.ndim - 1, 4 * J, r - 4 * J)
     return join.concat([turned, (gamma + beta) / (1.0 - alpha) * rest], axis=-1)

@@ -301,7 +301,7 @@ def quaternion_normalize(q: Any, /) -> Tensor:
 
 
 def quaternion_rotors(rot: Any, dt: Any, /, *, rotation_range: float = 2.0) -> Tensor:
-    """The unit quaternion (..., h, J, 4) of each step, of vectors (..., h, J, 3) and dt (..., h).
+    """Unit quaternions (..., h, J, 4) of steps, of vectors (..., h, J, 3) and dt (..., h).
 
     It turns by dt * rotation_range * pi * tanh(|rot|) about the axis rot.
     """
@@ -328,13 +328,13 @@ def quaternion_rotate(x: Any, q: Any, /) -> Tensor:
     _four("quaternion_rotate", q=q)
     *lead, r = x.shape
     J = q.shape[-2]
-    if q.ndim != x.ndim + 1 or 4 * J > r:
+    if q.ndim != x.ndim + 1 or r < 4 * J:
         raise ShapeError(
             f"quaternion_rotate: q {q.shape} must have the axes of x {x.shape} with its last "
             f"axis as blocks of 4, at most {r // 4}"
         )
     blocks = shape.reshape(pad.piece(x, x.ndim - 1, 0, 4 * J), (*lead, J, 4))
     turned = shape.reshape(apply(MULTIPLY, _conjugate(q), blocks), (*lead, 4 * J))
-    if 4 * J == r:
+    if r == 4 * J:
         return turned
     return join.concat([turned, pad.piece(x, x.ndim - 1, 4 * J, r - 4 * J)], axis=-1)

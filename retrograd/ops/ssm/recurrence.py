@@ -136,11 +136,11 @@ def check(a: Any, b: Any, initial: Any, axis: int) -> None:
             f"{axis}, and of equal length or 1 along the others"
         )
     state = without(b, axis)
-    if initial and (
-        len(initial) != len(state) or any(n not in (1, m) for n, m in zip(initial, state))
-    ):
+    pairs = zip(initial, state, strict=False)
+    if initial and (len(initial) != len(state) or any(n not in (1, m) for n, m in pairs)):
         raise ShapeError(
-            f"{who}: initial {initial} must have the shape of b {b} without axis {axis}: {state}"
+            f"{who}: initial {initial} must have the shape of b {b} without axis {axis}, "
+            f"{state}"
         )
 
 

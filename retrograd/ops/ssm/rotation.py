@@ -175,14 +175,14 @@ class RotatePairs(Op):
 
     def jvp(self, dx, dtheta, theta, out):
         turned = apply(QuarterTurn(theta.shape[-1], self.halves), out)
-        return apply(self, dx, theta) + self._spread(dtheta, out.shape[-1]) * turned
+        return apply(self, dx, theta) + self.spread(dtheta, out.shape[-1]) * turned
 
     def vjp(self, g, theta, out):
         turned = apply(QuarterTurn(theta.shape[-1], self.halves), out)
-        found = self._paired(g * turned, theta.shape[-1])
+        found = self.paired(g * turned, theta.shape[-1])
         return apply(self, g, -theta), reduce.sum_to(found, theta.shape)
 
-    def _spread(self, w, r: int):
+    def spread(self, w, r: int):
         """(..., a) to (..., r): each angle at both places of its pair."""
         *lead, a = w.shape
         if self.halves:
@@ -192,8 +192,8 @@ class RotatePairs(Op):
         w = shape.broadcast_to(shape.expand_dims(w, axis=-1), (*lead, a, 2))
         return pad.pad(shape.reshape(w, (*lead, 2 * a)), {-1: (0, r - 2 * a)})
 
-    def _paired(self, x, a: int):
-        """(..., r) to (..., a): the sum over each pair; the transpose of _spread."""
+    def paired(self, x, a: int):
+        """(..., r) to (..., a): the sum over each pair; the transpose of spread."""
         *lead, r = x.shape
         if self.halves:
             x = reduce.sum(shape.reshape(x, (*lead, 2, r // 2)), axis=-2)
@@ -211,8 +211,8 @@ class RotatePairs(Op):
 
     def expand(self, x, theta):
         r = x.shape[-1]
-        c = self._spread(trigonometric.cos(theta) - 1.0, r) + 1.0
-        s = self._spread(trigonometric.sin(theta), r)
+        c = self.spread(trigonometric.cos(theta) - 1.0, r) + 1.0
+        s = self.spread(trigonometric.sin(theta), r)
         return c * x + s * apply(QuarterTurn(theta.shape[-1], self.halves), x)
 
     @staticmethod

@@ -2,6 +2,8 @@
 
     dt_t = softplus(delta_t + bias)
     h_t = exp(dt_t A) h_{t-1} + dt_t u_t B_t'          y_t = (h_t C_t + D u_t) silu(z_t)
+
+States live in chunks that fit a cache, and are computed again on the way back.
 """
 
 from __future__ import annotations
@@ -236,7 +238,7 @@ def selective_step(
     *,
     delta_softplus: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """One token of `selective_scan`: y (..., i) and the new state, from operands of that time."""
+    """One token of `selective_scan`: y (..., i) and the new state."""
     state, u, delta, A, B, C = (lift(t) for t in (state, u, delta, A, B, C))
     dt = delta if delta_bias is None else delta + delta_bias
     dt = shape.expand_dims(elementary.softplus(dt) if delta_softplus else dt, axis=-1)

@@ -55,9 +55,7 @@ class Scan:
         shape = (self.length, self.b, self.r, self.i)
         self.buffers = [np.empty(shape, x.u.dtype) for _ in range(buffers)]
         self.held = np.empty(shape[1:], x.u.dtype)
-        self.bounds = [
-            (a, min(a + self.length, self.s)) for a in range(0, self.s, self.length)
-        ]
+        self.bounds = [(a, min(a + self.length, self.s)) for a in range(0, self.s, self.length)]
 
     def at(self, x: np.ndarray, a: int, z: int) -> np.ndarray:
         """Times a to z of (b,s,k), as (l,b,k)."""

@@ -91,21 +91,31 @@ class Layout:
         """(b,h,p,r) as (b,g,(q p),r)."""
         return x.reshape(self.b, self.g, self.q * self.p, self.r)
 
-    def across(self, x: np.ndarray, a: int, z: int) -> np.ndarray:
-        """(b,g,...,(l m),(l m)) as (b,g,...,l,m,l,m); as it is for one rank."""
-        n = z - a
-        return x if self.m == 1 else x.reshape(*x.shape[:-2], n, self.m, n, self.m)
+    def across(self, x: np.ndarray) -> np.ndarray:
+        """(...,(l m),(l m)) as (...,l,m,(l m)); as it is for one rank."""
+        if self.m == 1:
+            return x
+        n = x.shape[-1]
+        return x.reshape(*x.shape[:-2], n // self.m, self.m, n)
 
     def spread(self, x: np.ndarray) -> np.ndarray:
-        """(b,g,q,l,l) to stand beside `across` arrays."""
-        return x if self.m == 1 else x[..., :, None, :, None]
+        """(...,l,l) to stand beside `across` arrays."""
+        return x if self.m == 1 else np.repeat(x, self.m, axis=-1)[..., :, None, :]
 
     def joined(self, x: np.ndarray) -> np.ndarray:
         """The reverse of across."""
+        n = x.shape[-1]
+        return x if self.m == 1 else x.reshape(*x.shape[:-3], n, n)
+
+    def by_times(self, x: np.ndarray) -> np.ndarray:
+        """(...,(l m),(l m)) summed over both ranks, as (...,l,l)."""
         if self.m == 1:
             return x
-        n = x.shape[-2] * x.shape[-1]
-        return x.reshape(*x.shape[:-4], n, n)
+        x = self.across(x).sum(-2)
+        out = x[..., :: self.m].copy()
+        for i in range(1, self.m):
+            out += x[..., i :: self.m]
+        return out
 
     def by_time(self, x: np.ndarray) -> np.ndarray:
         """(b,g,(l m),q) summed over ranks, as (b,g,q,l)."""
@@ -159,7 +169,7 @@ class Chunk:
     def weights(self, K: np.ndarray, CB: np.ndarray) -> np.ndarray:
         """W = CB K, for each head: (b,g,q,(l m),(l m))."""
         at = self.at
-        return at.joined(at.across(CB[:, :, None], self.a, self.z) * at.spread(K))
+        return at.joined(at.across(CB[:, :, None]) * at.spread(K))
 
 
 def forward(x: Operands, chunk: int) -> tuple[np.ndarray, np.ndarray]:
@@ -197,8 +207,8 @@ def backward(gy: np.ndarray, gf: np.ndarray, x: Operands, chunk: int) -> Gradien
     states = [at.state(x.initial)]
     for a, z in at.bounds[:-1]:
         states.append(Chunk(at, x, a, z).passed(states[-1]))
-    made = [None if a is None else np.empty(a.shape, a.dtype) for a in x[:-1]]
-    out = Gradients(*made, initial=gf)  # type: ignore[arg-type]
+    made = (None if a is None else np.empty(a.shape, a.dtype) for a in x)
+    out = Gradients(*made)  # type: ignore[arg-type]
     G = at.state(gf)
     for (a, z), state in zip(at.bounds[::-1], states[::-1], strict=False):
         G = _pulled(Chunk(at, x, a, z), at.wide(gy, a, z), state, G, out)
@@ -242,9 +252,8 @@ def _inside(c: Chunk, g: np.ndarray, into: Any, dw: np.ndarray, out: Gradients) 
     K, CB = c.kernel(L), c.products()
     np.matmul(c.weights(K, CB).mT, g.swapaxes(2, 3), out=dv.swapaxes(2, 3))
     dW = np.matmul(g.swapaxes(2, 3), c.v.swapaxes(2, 3).mT)
-    dK = at.across(dW * CB[:, :, None], c.a, c.z)
-    dK = dK if at.m == 1 else dK.sum((-3, -1))
-    dCB = at.across(dW, c.a, c.z)
+    dK = at.by_times(dW * CB[:, :, None])
+    dCB = at.across(dW)
     dCB *= at.spread(K)
     dCB = at.joined(dCB.sum(2))
     dC += np.matmul(dCB, c.B)

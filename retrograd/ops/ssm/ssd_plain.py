@@ -81,7 +81,7 @@ def _rows(x: Any) -> Tensor:
 
 def whole(x: Any, like: Any) -> Tensor:
     """(b,n,h,(l m),k) as (b,s,m,h,k), without what was added after the end."""
-    b, s, m, h, k = (*like[:4], x.shape[-1])
+    (b, s, m, h), k = like[:4], x.shape[-1]
     x = shape.moveaxis(x, 2, 3)
     x = shape.reshape(x, (b, prod(x.shape[1:3]) // m, m, h, k))
     return pad.piece(x, 1, 0, s)

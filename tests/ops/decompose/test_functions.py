@@ -137,7 +137,7 @@ def test_matrix_power_has_derivatives(n, rng):
 def test_matrix_power_of_integers_is_exact():
     x = np.array([[1, 1], [1, 0]])
     assert linalg.matrix_power(x, 30).array[0, 1] == 832040  # Fibonacci's
-    with pytest.raises(ArgumentError, match="n must be an integer; got 0.5"):
+    with pytest.raises(ArgumentError, match=r"n must be an integer; got 0\.5"):
         linalg.matrix_power(x, 0.5)
     with pytest.raises(ShapeError, match="two last axes of equal length"):
         linalg.matrix_power(np.ones((2, 3)), 2)
@@ -237,7 +237,7 @@ def test_vector_norm(ord, axis, rng):
 
 
 def test_norms_refuse():
-    with pytest.raises(ArgumentError, match="ord must be one of 1, -1, 2, .*; got 3"):
+    with pytest.raises(ArgumentError, match=r"ord must be one of 1, -1, 2, .*; got 3"):
         linalg.matrix_norm(np.eye(2), ord=3)
     with pytest.raises(ShapeError, match="at least 2 axes"):
         linalg.matrix_norm(np.ones(2))

@@ -77,9 +77,9 @@ def test_keeps_its_inputs(rng):
 
 def test_refuses(rng):
     x = rng.normal(size=(2, 7, 3))
-    with pytest.raises(RetrogradError, match="weight .* must have shape"):
+    with pytest.raises(RetrogradError, match=r"weight .* must have shape"):
         causal_conv1d(x, np.ones((4, 2)))
-    with pytest.raises(RetrogradError, match="state .* must have shape"):
+    with pytest.raises(RetrogradError, match=r"state .* must have shape"):
         causal_conv1d(x, np.ones((4, 3)), state=x)
     with pytest.raises(RetrogradError, match="with taps"):
         causal_conv1d(x, np.ones((0, 3)), state=x)

@@ -156,9 +156,7 @@ def test_recompute_keeps_only_its_inputs(rng, form):
 def test_the_single_form_keeps_about_half_of_the_double(rng):
     args = operands(rng, b=1, s=256, p=16, r=16, g=4, dtype="f")
     leaves = [rg.tensor(t).requires_grad_() for t in args]
-    single, double = (
-        rg.debug.graph(called(form=form)(*leaves)[0]).nbytes for form in FORMS
-    )
+    single, double = (rg.debug.graph(called(form=form)(*leaves)[0]).nbytes for form in FORMS)
     assert single < 0.6 * double
 
 
@@ -173,7 +171,12 @@ def test_trapezoid_is_of_second_order():
         x = np.cos(np.arange(1, steps + 1) * 2.0 / steps)[:, None, None]
         one = np.ones((steps, 1, 1))
         _, H = mamba3_scan(
-            x, dt, -np.ones_like(dt), np.full_like(dt, 0.5), one, one,
+            x,
+            dt,
+            -np.ones_like(dt),
+            np.full_like(dt, 0.5),
+            one,
+            one,
             previous=(np.ones((1, 1)), np.ones((1, 1))),
         )
         exact = (np.cos(2.0) + np.sin(2.0) - np.exp(-2.0)) / 2
@@ -307,7 +310,7 @@ def test_refuses(rng):
     v, dt, A, lam, B, C, *_ = operands(rng)
     with pytest.raises(RetrogradError, match="form 'triple' is not one of single, double"):
         mamba3_scan(v, dt, A, lam, B, C, form="triple")
-    with pytest.raises(RetrogradError, match="single_ssd: B .* must have shape"):
+    with pytest.raises(RetrogradError, match=r"single_ssd: B .* must have shape"):
         mamba3_scan(v, dt, A, lam, B[:, :3], C)
     with pytest.raises(RetrogradError, match="angles or rotors, not both"):
         mamba3_limit(v, dt, A, lam, B, C, angles=dt, rotors=dt)

@@ -36,9 +36,10 @@ def test_blocks_are_the_loop(rng, steps, back):
     a, b = rng.uniform(-1.1, 1.1, (2, steps, 3))
     want = looped(a, b, 0, back, np.zeros(3))
     assert_close(rg.recurrence(a, b, reverse=back), want)
-    assert_close(linear_recurrence(a[:, :1], b, reverse=back, initial=b[0]), looped(
-        a[:, :1], b, 0, back, b[0]
-    ))
+    assert_close(
+        linear_recurrence(a[:, :1], b, reverse=back, initial=b[0]),
+        looped(a[:, :1], b, 0, back, b[0]),
+    )
 
 
 def test_blocks_do_not_overflow_where_the_loop_does_not():

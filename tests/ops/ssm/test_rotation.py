@@ -200,7 +200,7 @@ def test_rotors_are_units_with_finite_slopes_at_nothing(rng):
     for dtype in (np.float32, np.float64):
         zero = rg.asarray(np.zeros((1, 1, 3), dtype))
         one = rg.asarray(np.ones(1, dtype))
-        jac = rg.jacrev(lambda v: quat.quaternion_rotors(v, one))(zero)
+        jac = rg.jacrev(lambda v, one=one: quat.quaternion_rotors(v, one))(zero)
         jac = np.asarray(jac).reshape(4, 3)
         assert_close(jac[0], np.zeros(3, dtype))
         assert_close(jac[1:], np.pi * np.eye(3, dtype=dtype))  # half of 2 pi

@@ -72,7 +72,7 @@ def test_a_split_sequence_is_the_whole(rng, everything):
 
 
 def test_options_are_what_they_say(rng, everything):
-    u, delta, A, B, C, D, z, bias, h = operands(rng)
+    u, delta, A, B, C, D, z, bias, _ = operands(rng)
     steps = np.logaddexp(delta, 0)
     plain, final = selective_scan(u, steps, A, B, C)
     assert_close(selective_scan(u, delta, A, B, C, delta_softplus=True)[0], plain)
@@ -122,7 +122,7 @@ def test_large_steps_forget(rng, everything):
 
 def test_refuses(rng):
     u, delta, A, B, C, *_ = operands(rng)
-    with pytest.raises(RetrogradError, match="B .* must have shape"):
+    with pytest.raises(RetrogradError, match=r"B .* must have shape"):
         selective_scan(u, delta, A, B[..., :2], C)
-    with pytest.raises(RetrogradError, match="z .* must have shape"):
+    with pytest.raises(RetrogradError, match=r"z .* must have shape"):
         selective_scan(u, delta, A, B, C, z=u[0])

@@ -105,7 +105,7 @@ def test_no_tokens(rng):
 def test_recompute_keeps_only_its_inputs(rng, length):
     args = operands(rng, b=1, s=length, h=4, p=16, g=1, r=16, dtype=np.float32)
     leaves = [rg.tensor(t).requires_grad_() for t in args]
-    y, final = called()(*leaves)
+    y, _ = called()(*leaves)
     assert rg.debug.graph(y).nbytes == sum(t.nbytes for t in args)
     joint = y._node.parents[0]
     assert {id(k) for k in joint.kept} == {id(t.array) for t in leaves}

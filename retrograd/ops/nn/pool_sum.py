@@ -1,0 +1,198 @@
+"""Pooling by sums: of windows that repeat along an axis, and of spans that need not."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from retrograd.core.errors import ShapeError
+from retrograd.core.interpret import apply
+from retrograd.core.op import Linear, op
+from retrograd.core.spec import Spec
+from retrograd.ops import create, join, pad, reduce, shape, slices
+from retrograd.ops.nn import pool_axis, pool_max
+from retrograd.ops.nn.geometry import Sizes
+from retrograd.ops.nn.pool_max import Pool
+
+
+@op
+class WindowSum(Pool, Linear):
+    """The sum of each window. Keeps nothing."""
+
+    def shape(self, x: Spec) -> Spec:
+        return x.with_shape(self.pooled(x))
+
+    def forward(self, x):
+        for lead, steps, count in self.along(x):
+            x = pool_axis.summed(x, lead, steps, count)
+        return x
+
+    def transpose(self, g, x: Spec):
+        return apply(WindowSpread(*self.own, self.sizes(x)), g)
+
+    def expand(self, x):
+        found = reduce.sum(pool_max.windows(self, x), axis=-2, dtype=x.dtype)
+        return shape.reshape(found, self.pooled(x))
+
+    @staticmethod
+    def samples(rng):
+        for own, x, _ in pool_max.cases(rng):
+            yield WindowSum(*own), x
+        yield WindowSum((2,), (1,), (1,), (1,), (3,)), rng.normal(size=(2, 1)) + 1j
+
+    @staticmethod
+    def refuses(rng):
+        yield WindowSum((2,), (3,), (1,), (0,), (2,)), np.ones((3, 1)), "holds no element"
+
+
+@op
+class WindowSpread(Pool, Linear):
+    """Axes of `lengths`, whose elements are the sums of the windows that they lie in."""
+
+    lengths: Sizes
+
+    def shape(self, y: Spec) -> Spec:
+        return y.with_shape(self.result(y))
+
+    def result(self, y: Any) -> Sizes:
+        axes = len(self.counts)
+        if y.shape[-1 - axes : -1] != self.counts:
+            raise ShapeError(
+                f"{self.name}: y {y.shape} must have {self.counts} windows before its last axis"
+            )
+        return (*y.shape[: -1 - axes], *self.lengths, y.shape[-1])
+
+    def forward(self, y):
+        to = Spec(self.result(y), y.dtype)
+        for (lead, steps, _), size in zip(self.along(to)[::-1], self.lengths, strict=True):
+            y = pool_axis.spread(y, lead, steps, size)
+        return y
+
+    def transpose(self, g):
+        return apply(WindowSum(*self.own), g)
+
+    def expand(self, y):
+        apart = pool_max.each(self, y)
+        wide = (*apart.shape[:-2], prod(self.kernel), y.shape[-1])
+        return pool_max.unwindowed(self, shape.broadcast_to(apart, wide), self.result(y))
+
+    @staticmethod
+    def samples(rng):
+        for own, x, y in pool_max.cases(rng):
+            axes = len(own[-1])
+            yield WindowSpread(*own, x.shape[-1 - axes : -1]), y
+
+    @staticmethod
+    def refuses(rng):
+        two = WindowSpread((2,), (1,), (1,), (0,), (2,), (3,))
+        yield two, np.ones((3, 1)), "must have (2,) windows"
+
+
+class Spans(Linear):
+    """Pieces of an axis, from each of `starts` to each of `stops`; they may overlap."""
+
+    axis: int
+    starts: Sizes
+    stops: Sizes
+
+    def pieces(self) -> Any:
+        """(position, slice) of each."""
+        lead = (slice(None),) * self.axis
+        for i, (a, b) in enumerate(zip(self.starts, self.stops, strict=True)):
+            yield (*lead, slice(i, i + 1)), (*lead, slice(a, b))
+
+
+@op
+class SpanSum(Spans):
+    """The sum of each piece of an axis. Keeps nothing."""
+
+    def shape(self, x: Spec) -> Spec:
+        return x.with_shape(self.result(x))
+
+    def result(self, x: Any) -> Sizes:
+        if max(self.stops, default=0) > x.shape[self.axis]:
+            raise ShapeError(
+                f"{self.name}: a piece ends at {max(self.stops)}; axis {self.axis} of x "
+                f"{x.shape} is shorter"
+            )
+        return (*x.shape[: self.axis], len(self.starts), *x.shape[self.axis + 1 :])
+
+    def forward(self, x):
+        out = np.empty(self.result(x), x.dtype)
+        for position, piece in self.pieces():
+            np.add.reduce(x[piece], axis=self.axis, keepdims=True, out=out[position])
+        return out
+
+    def transpose(self, g, x: Spec):
+        return apply(SpanSpread(self.axis, self.starts, self.stops, x.shape[self.axis]), g)
+
+    def batch(self, size, args, mapped):
+        return apply(self.replace(axis=self.axis + 1), *args)
+
+    def expand(self, x):
+        found = [
+            reduce.sum(pad.piece(x, self.axis, a, b - a), axis=self.axis, keepdims=True, dtype=x.dtype)
+            for a, b in zip(self.starts, self.stops, strict=True)
+        ]
+        return join.concat(found, axis=self.axis)
+
+    @staticmethod
+    def samples(rng):
+        yield SpanSum(1, (0, 1, 3), (2, 4, 5)), rng.normal(size=(2, 5, 3))
+        yield SpanSum(0, (0, 0), (1, 1)), rng.normal(size=1)
+        yield SpanSum(0, (1,), (3,)), rng.normal(size=(4, 0))
+
+    @staticmethod
+    def refuses(rng):
+        yield SpanSum(0, (0, 2), (2, 5)), np.ones(4), "a piece ends at 5"
+
+
+@op
+class SpanSpread(Spans):
+    """An axis of `length`, whose elements are the sums of the pieces that they lie in."""
+
+    length: int
+
+    def shape(self, y: Spec) -> Spec:
+        return y.with_shape(self.result(y))
+
+    def result(self, y: Any) -> Sizes:
+        if y.shape[self.axis] != len(self.starts):
+            raise ShapeError(
+                f"{self.name}: axis {self.axis} of y {y.shape} must have length "
+                f"{len(self.starts)}"
+            )
+        return (*y.shape[: self.axis], self.length, *y.shape[self.axis + 1 :])
+
+    def forward(self, y):
+        out = np.zeros(self.result(y), y.dtype)
+        for position, piece in self.pieces():
+            out[piece] += y[position]
+        return out
+
+    def transpose(self, g):
+        return apply(SpanSum(self.axis, self.starts, self.stops), g)
+
+    def batch(self, size, args, mapped):
+        return apply(self.replace(axis=self.axis + 1), *args)
+
+    def expand(self, y):
+        total = create.zeros(self.result(y), dtype=y.dtype)
+        for i, (a, b) in enumerate(zip(self.starts, self.stops, strict=True)):
+            parts = [(0, n, 1) for n in total.shape]
+            parts[self.axis] = (a, b - a, 1)
+            one = pad.piece(y, self.axis, i, 1)
+            wide = shape.broadcast_to(one, slices.part_shape(tuple(parts)))
+            total = total + apply(slices.Unslice(tuple(parts), total.shape), wide)
+        return total
+
+    @staticmethod
+    def samples(rng):
+        yield SpanSpread(1, (0, 1, 3), (2, 4, 5), 5), rng.normal(size=(2, 3, 3))
+        yield SpanSpread(0, (0, 0), (1, 1), 2), rng.normal(size=2)
+
+    @staticmethod
+    def refuses(rng):
+        yield SpanSpread(0, (0, 2), (2, 4), 4), np.ones(3), "must have length 2"

@@ -1,0 +1,245 @@
+"""Resizing of images: nearest, linear, cubic, area; axis by axis, as PyTorch places samples.
+
+Each axis is one linear op: an output element is a weighted sum of a few input elements, at
+places and with weights that depend on lengths alone. Nothing is kept for the derivative.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from retrograd.core.errors import ArgumentError, ShapeError
+from retrograd.core.interpret import apply, lift
+from retrograd.core.op import Linear, op
+from retrograd.core.spec import Spec
+from retrograd.core.tensor import Tensor
+from retrograd.ops import options
+from retrograd.ops.nn import geometry
+
+__all__ = ["resize", "upsample"]
+
+MODES = ("nearest", "nearest-exact", "linear", "cubic", "area")
+NAMES = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
+CUBIC = -0.75  # PyTorch's and OpenCV's cubic convolution
+
+
+@lru_cache(maxsize=256)
+def places(
+    mode: str, length: int, size: int, step: float, *, aligned: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which elements of an axis go into each of `size` outputs; weights: (taps, size) both.
+
+    Along each tap the places never go back. `step` is the distance of two outputs in inputs.
+    """
+    i = np.arange(size)
+    if mode == "area":
+        return _areas(length, size)
+    if mode.startswith("nearest"):
+        at = np.floor((i + 0.5 * (mode == "nearest-exact")) * step).astype(np.int64)
+        return np.minimum(at, length - 1)[None], np.ones((1, size))
+    if aligned:
+        at = i * ((length - 1) / (size - 1) if size > 1 else 0.0)
+    else:
+        at = (i + 0.5) * step - 0.5
+    if mode == "linear":
+        at = np.maximum(at, 0)
+    low = np.floor(at).astype(np.int64)
+    part = at - low
+    if mode == "linear":
+        near, weights = low + np.arange(2)[:, None], np.stack([1 - part, part])
+    else:
+        near, weights = low + np.arange(-1, 3)[:, None], cubic(part)
+    return np.clip(near, 0, length - 1), weights
+
+
+def cubic(t: Any) -> Any:
+    """The weights of cubic convolution at t in [0, 1) behind the second of four elements."""
+    a = CUBIC
+
+    def inner(s: Any) -> Any:
+        return ((a + 2) * s - (a + 3)) * s * s + 1
+
+    def outer(s: Any) -> Any:
+        return ((a * s - 5 * a) * s + 8 * a) * s - 4 * a
+
+    return np.stack([outer(t + 1), inner(t), inner(1 - t), outer(2 - t)])
+
+
+def _areas(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means over the windows of adaptive pooling: floor(i n / m) up to ceil((i + 1) n / m)."""
+    i = np.arange(size)
+    start, stop = i * length // size, -(-(i + 1) * length // size)
+    near = start + np.arange(int((stop - start).max(initial=1)))[:, None]
+    weights = (near < stop) / np.maximum(stop - start, 1)
+    return np.clip(near, 0, max(length - 1, 0)), weights
+
+
+class Resampling(Linear):
+    """One axis of `length` elements against `size` weighted sums of them."""
+
+    axis: int
+    length: int
+    size: int
+    mode: str
+    aligned: bool
+    step: float
+    uniform: ClassVar[bool] = True
+    takes: ClassVar[str] = "inexact"
+    host: ClassVar[str] = "gathers with weights"
+
+    def plan(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Places, and weights that broadcast along the axis of x."""
+        near, weights = places(
+            self.mode, self.length, self.size, self.step, aligned=self.aligned
+        )
+        behind = (1,) * (x.ndim - self.axis - 1)
+        real = x.real.dtype
+        return near, weights.astype(real).reshape(*weights.shape, *behind)
+
+    def other(self, cls: Any) -> Any:
+        """Another op of the same fields."""
+        return cls(*(getattr(self, name) for name in self.fields))
+
+    def sized(self, x: Spec, wanted: int, made: int) -> Spec:
+        """The spec with one axis changed from `wanted` to `made`."""
+        if x.ndim <= self.axis or x.shape[self.axis] != wanted:
+            raise ShapeError(f"{self.name}: axis {self.axis} of x {x.shape} must be {wanted}")
+        return x.with_shape((*x.shape[: self.axis], made, *x.shape[self.axis + 1 :]))
+
+    def batch(self, size, args, mapped):
+        return apply(self.replace(axis=self.axis + 1), *args)
+
+    @classmethod
+    def cases(cls):
+        for mode in MODES:
+            for length, size in ((3, 5), (7, 3), (1, 4), (4, 1), (2, 2)):
+                for aligned in (False, True) if mode in ("linear", "cubic") else (False,):
+                    yield cls(1, length, size, mode, aligned, length / size)
+
+
+@op
+class Resample(Resampling):
+    """Weighted sums of neighbours along an axis."""
+
+    def shape(self, x: Spec) -> Spec:
+        return self.sized(x, self.length, self.size)
+
+    def forward(self, x):
+        self.shape(Spec(x.shape, x.dtype))
+        near, weights = self.plan(x)
+        if len(near) == 1 and self.mode != "area":
+            return x.take(near[0], axis=self.axis)
+        out = x.take(near[0], axis=self.axis)
+        out *= weights[0]
+        for at, w in zip(near[1:], weights[1:], strict=True):
+            more = x.take(at, axis=self.axis)
+            more *= w
+            out += more
+        return out
+
+    def transpose(self, g):
+        return apply(self.other(ResampleBack), g)
+
+    @staticmethod
+    def samples(rng):
+        for op_ in Resample.cases():
+            yield op_, rng.normal(size=(2, op_.length, 3))
+        yield op_, rng.normal(size=(0, op_.length)) + 1j
+
+    @staticmethod
+    def refuses(rng):
+        yield Resample(0, 3, 2, "linear", False, 1.5), rng.normal(size=4), "must be 3"
+
+
+@op
+class ResampleBack(Resampling):
+    """The transpose of Resample: each element gets what it gave, in runs of equal places."""
+
+    def shape(self, x: Spec) -> Spec:
+        return self.sized(x, self.size, self.length)
+
+    def forward(self, x):
+        out = np.zeros(self.shape(Spec(x.shape, x.dtype)).shape, x.dtype)
+        near, weights = self.plan(x)
+        lead = (slice(None),) * self.axis
+        for at, w in zip(near, weights, strict=True):
+            starts = np.flatnonzero(np.diff(at, prepend=-1))
+            if len(starts):
+                sums = np.add.reduceat(x * w, starts, axis=self.axis)
+                out[(*lead, at[starts])] += sums
+        return out
+
+    def transpose(self, g):
+        return apply(self.other(Resample), g)
+
+    @staticmethod
+    def samples(rng):
+        for op_ in ResampleBack.cases():
+            yield op_, rng.normal(size=(2, op_.size, 3))
+
+    @staticmethod
+    def refuses(rng):
+        yield ResampleBack(0, 3, 2, "linear", False, 1.5), rng.normal(size=4), "must be 2"
+
+
+def resize(
+    x: Any,
+    size: Any = None,
+    /,
+    *,
+    scale: Any = None,
+    mode: str = "bilinear",
+    align_corners: bool = False,
+    layout: str | None = None,
+) -> Tensor:
+    """x [N, *spatial, C] with other spatial sizes: `size`, or `scale` times the old ones.
+
+    Modes: nearest, nearest-exact, linear (bilinear, trilinear), cubic (bicubic), area, for
+    any number of spatial axes, placed as in PyTorch. With `align_corners` the first and last
+    elements stay where they are. The derivative keeps nothing.
+    """
+    mode = NAMES.get(mode, mode)
+    if mode not in MODES:
+        raise ArgumentError(
+            f"resize: mode {mode!r} is not one of {', '.join((*MODES, *NAMES))}"
+        )
+    if align_corners and mode not in ("linear", "cubic"):
+        raise ArgumentError(f"resize: align_corners is for linear and cubic; mode is {mode!r}")
+    x = geometry.channels_last("resize", lift(x), layout)
+    for axis, (n, m, step) in enumerate(_sizes(x.shape[1:-1], size, scale), 1):
+        if n != m or step != 1:
+            x = apply(Resample(axis, n, m, mode, bool(align_corners), step), x)
+    return geometry.as_given("resize", x, layout)
+
+
+def upsample(
+    x: Any, scale: Any, /, *, mode: str = "nearest", layout: str | None = None
+) -> Tensor:
+    """`resize` by a factor."""
+    return resize(x, scale=scale, mode=mode, layout=layout)
+
+
+def _sizes(old: tuple[int, ...], size: Any, scale: Any) -> list[tuple[int, int, float]]:
+    """For each axis: its length, the wanted one, and the distance of outputs in inputs."""
+    if (size is None) == (scale is None):
+        raise ArgumentError("resize: give one of size and scale")
+    if scale is None:
+        new = geometry.per_axis("resize", "size", size, len(old))
+        steps = [n / m for n, m in zip(old, new, strict=True)]
+    else:
+        given = scale if isinstance(scale, (tuple, list)) else [scale] * len(old)
+        factors = [options.number("resize", "scale", s) for s in given]
+        if len(factors) != len(old) or not all(0 < s < np.inf for s in factors):
+            raise ArgumentError(
+                f"resize: scale {scale} must be one positive number, or {len(old)}"
+            )
+        new = tuple(int(n * s) for n, s in zip(old, factors, strict=True))
+        steps = [1 / s for s in factors]
+    if not all(old) or not all(new):
+        raise ShapeError(
+            f"resize: cannot resize spatial axes {old} to {new}; none may be empty"
+        )
+    return list(zip(old, new, steps, strict=True))
