@@ -1,9 +1,9 @@
 """Automatic differentiation and a compiler for array programs, in Python you can read.
 
 The face of the package. Names follow the Python array API standard; each family of functions
-lists its own names, so that a new op is public without a change here. `rg.nn`,
-`rg.linalg`, `rg.fft`, `rg.special`, `rg.random`, `rg.distances`, `rg.ssm`, `rg.tree`, `rg.debug`
-and `rg.testing` are namespaces of their own.
+lists its own names, so that a new op is public without a change here. `rg.nn`, `rg.linalg`,
+`rg.fft`, `rg.special`, `rg.random`, `rg.distances`, `rg.ssm`, `rg.tree`, `rg.debug` and
+`rg.testing` are namespaces of their own.
 """
 
 from importlib import import_module as _import_module

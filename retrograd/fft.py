@@ -1,6 +1,5 @@
 """rg.fft: Fourier transforms: the array API's extension, and two-dimensional ones beside it.
 
->>> import retrograd.fft
 >>> x = rg.asarray([1.0, 2.0, 0.0, -1.0])
 >>> bool(rg.allclose(rg.fft.irfft(rg.fft.rfft(x)), x))
 True

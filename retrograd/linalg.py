@@ -3,7 +3,6 @@
 Matrices are the last two axes; axes before them are a batch. All are differentiable, to any
 order, in real and complex numbers:
 
->>> import retrograd.linalg
 >>> a = rg.asarray([[2.0, 1.0], [1.0, 3.0]])
 >>> x = rg.linalg.solve(a, rg.asarray([1.0, 2.0]))
 >>> bool(rg.allclose(a @ x, rg.asarray([1.0, 2.0])))

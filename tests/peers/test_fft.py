@@ -20,10 +20,13 @@ def drawn(rng, shape, *, turned):
 
 
 def one(name):
-    """Lengths cut and filled up, odd and even, along each axis, in each norm."""
+    """Lengths cut and filled up, odd and even, along each axis, in each norm.
+
+    Neither peer transforms zero rows, so there are none here.
+    """
     rng = np.random.default_rng(0)
     kinds = (False,) if name in REAL else (True,) if name in HALF else (False, True)
-    for shape, axis in (((5,), 0), ((4, 6), 0), ((2, 3, 5), -2), ((0, 4), 1), ((3, 2), -1)):
+    for shape, axis in (((5,), 0), ((4, 6), 0), ((2, 3, 5), -2), ((3, 2), -1)):
         for n in (None, 2, 3, 8):
             for norm in NORMS:
                 for turned in kinds:
@@ -72,8 +75,6 @@ def cases(name, peer):
 @pytest.mark.parametrize(("name", "peer"), list(pairs()))
 def test_values_and_gradients(name, peer):
     for i, (x, options) in enumerate(cases(name, peer)):
-        if not x.size and peer == "jax":
-            continue  # it divides by their number
         agree(
             lambda x, o=options: getattr(fft, name)(x, **o),
             theirs(name, peer, options),
@@ -117,7 +118,7 @@ def test_second_order(name, peer):
     """The gradient of a power spectrum, as a function with a gradient; of real numbers."""
     done = 0
     for i, (x, options) in enumerate(cases(name, peer)[::3]):
-        if not x.size or np.iscomplexobj(x):
+        if np.iscomplexobj(x):
             continue
         done += 1
         ours = rg.grad(power(lambda x, o=options: getattr(fft, name)(x, **o), rg.real, rg.sum))

@@ -29,6 +29,8 @@ from retrograd.ops.decompose.matrices import (
 
 __all__ = ["det", "logdet", "slogdet"]
 
+GOOD = 1e5  # a condition number so small that the inverse, in float64, has 11 digits
+
 
 class Determinant(Op):
     """Ops on square matrices."""
@@ -127,6 +129,7 @@ class Cofactors(Determinant):
     """The derivative of det: each element is det of what is left without its row and column.
 
     Well-conditioned matrices give det(x) * inv(x).mT; others go by their singular values.
+    Both are found in float64, whatever x is.
     """
 
     def shape(self, x: Spec) -> Spec:
@@ -137,12 +140,12 @@ class Cofactors(Determinant):
         n = x.shape[-1]
         if not x.size:
             return np.ones_like(x)
-        flat = x.reshape(-1, n, n)
+        flat = x.reshape(-1, n, n).astype(np.result_type(x, dt.float64), copy=False)
         out = np.empty_like(flat)
         try:
             inverse = np.linalg.inv(flat)
             size = np.abs(flat).sum(-1).max(-1) * np.abs(inverse).sum(-1).max(-1)
-            good = size < dt.finfo(x.dtype).eps ** (-1 / 3)
+            good = size < GOOD
         except np.linalg.LinAlgError:
             inverse, good = flat, np.zeros(len(flat), bool)
         if good.any():
@@ -150,7 +153,7 @@ class Cofactors(Determinant):
             out[good] = np.swapaxes(found, -2, -1)
         if not good.all():
             out[~good] = self._by_values(flat[~good])
-        return out.reshape(x.shape)
+        return out.reshape(x.shape).astype(x.dtype, copy=False)
 
     def _by_values(self, x: np.ndarray) -> np.ndarray:
         u, s, vh, sign = parts(x)

@@ -9,7 +9,7 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Op, front, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
@@ -102,10 +102,13 @@ class Pinv(Op):
 
 
 def _relative(x: Any, rtol: Any) -> Any:
-    """The singular values that count as 0, beside the largest: the standard's default."""
+    """How large singular values that count as 0 are beside the largest, in x's own width."""
+    own = dt.real_of(x.dtype)
     if rtol is None:
-        return lift(max(x.shape[-2:]) * float(dt.finfo(x.dtype).eps))
-    return lift(rtol)
+        rtol = max(x.shape[-2:]) * float(dt.finfo(own).eps)
+    if isinstance(rtol, (int, float)):
+        return constant(np.asarray(rtol, own))
+    return cast.astype(lift(rtol), own)
 
 
 def _inexact(who: str, x: Any) -> Any:

@@ -26,7 +26,7 @@ from retrograd.ops.decompose.matrices import (
 
 __all__ = ["cholesky_solve", "inv", "lstsq", "solve", "solve_triangular"]
 
-BLOCK = 64  # rows of a triangle that go to LAPACK at once; the rest is matrix products
+BLOCK = 32  # rows of a triangle that go to LAPACK at once; the rest is matrix products
 
 
 class System(Op):

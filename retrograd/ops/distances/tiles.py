@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-ELEMENTS = 1 << 17  # of one tile: a few of them fit into the second-level cache
+ELEMENTS = 1 << 18  # of one tile: a few of them fit into the second-level cache
 FEW = 4  # coordinates that are subtracted one by one as fast as a product of matrices
 NEAR = 1 / 16
 MANY = 1 / 8  # of a tile's pairs are near: then all are subtracted

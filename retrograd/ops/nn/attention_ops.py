@@ -46,10 +46,8 @@ class Attending(Composite):
         return dict(zip(self.parts, args[self.lead :], strict=True))
 
     def workspace(self, *specs: Spec) -> int:
-        q, k, v = specs[:3]
-        tile = min(2 * tiles.SCORES, q.size // max(q.shape[-1], 1) * k.shape[-3])
-        each = q.dtype.itemsize * self.passes + 32 * (self.dropout > 0)
-        return tile * each + 2 * (k.nbytes + v.nbytes)
+        q, k, v = (s.with_shape(s.shape[-4:]) for s in specs[:3])
+        return tiles.Tiles(self, q, k, {}).workspace(v.shape[-1], self.passes)
 
     def check(self, q: Spec, k: Spec, v: Spec, parts: dict[str, Spec]) -> None:
         """Refuse operands that do not fit each other, by name."""
@@ -130,27 +128,27 @@ class Attention(Attending):
     lead = 3
     passes = 2
 
-    def shape(self, *args: Spec) -> tuple[Spec, Spec]:
-        q, k, v = args[:3]
-        self.check(q, k, v, self.named(args))
+    def shape(self, *operands: Spec) -> tuple[Spec, Spec]:
+        q, k, v = operands[:3]
+        self.check(q, k, v, self.named(operands))
         out = q.with_shape((*q.shape[:-1], v.shape[-1]))
         return out, Spec(q.shape[:-1], _wide(q.dtype))
 
-    def forward(self, *args):
-        specs = self.shape(*map(spec_of, args))
-        out, lse = (np.empty(s.shape, args[0].dtype) for s in specs)
+    def forward(self, *operands):
+        specs = self.shape(*map(spec_of, operands))
+        out, lse = (np.empty(s.shape, operands[0].dtype) for s in specs)
         for at in np.ndindex(*out.shape[:-4]):
-            q, k, v = (a[at] for a in args[:3])
-            tiling = tiles.Tiles(self, q, k, _one(self.named(args), at))
+            q, k, v = (a[at] for a in operands[:3])
+            tiling = tiles.Tiles(self, q, k, _one(self.named(operands), at))
             tiles.forward(tiling, self.scale, q, k, v, out[at], lse[at])
         return out, lse
 
-    def vjp(self, g_out, g_lse=None, out=None, lse=None, *args):
-        wide = (cast.astype(a, lse.dtype) for a in (g_out, out))
-        delta = reduce.sum(_product(*wide), axis=-1)
+    def vjp(self, g_out, g_lse=None, out=None, lse=None, *operands):
+        wide, result = cast.astype(g_out, lse.dtype), cast.astype(out, lse.dtype)
+        delta = reduce.sum(wide * result, axis=-1)
         delta = delta if g_lse is None else delta - g_lse
         rule = self.grad()
-        found = iter(apply(rule, *args[:3], lse, g_out, delta, *args[3:]))
+        found = iter(apply(rule, *operands[:3], lse, g_out, delta, *operands[3:]))
         given = ("q", "k", "v", *self.parts)
         return tuple(None if n in ("mask", "key") else next(found) for n in given)
 
@@ -167,9 +165,9 @@ class Attention(Attending):
             for o in apply(self, *args)
         )
 
-    def expand(self, *args):
-        q, k, v = args[:3]
-        parts = self.named(args)
+    def expand(self, *operands):
+        q, k, v = operands[:3]
+        parts = self.named(operands)
         weights, lse = self.weights(q, k, parts)
         if self.dropout:
             weights = weights * self.chances(weights, parts)
@@ -283,10 +281,6 @@ class AttentionGrad(Attending):
             g, delta = rng.normal(size=out.shape), rng.normal(size=lse.shape)
             rule = plain.grad()
             yield rule, q, k, v, lse, g, delta, *parts
-
-
-def _product(a: Any, b: Any) -> Any:
-    return a * b
 
 
 def _wide(dtype: np.dtype) -> np.dtype:

@@ -164,9 +164,7 @@ def input_gradient(
     return convolve(g, back, frame._replace(before=before, counts=tuple(sizes)), groups)
 
 
-def _added(
-    g: np.ndarray, w: np.ndarray, frame: Frame, sizes: Sizes, groups: int
-) -> np.ndarray:
+def _added(g: np.ndarray, w: np.ndarray, frame: Frame, sizes: Sizes, groups: int) -> np.ndarray:
     """The same where windows do not begin at each place: columns, added where they lie."""
     weights = by_group(w, groups).transpose(0, 2, 1)
     out = np.zeros((len(g), *frame.reach, groups, w.shape[-2]), g.dtype)
@@ -195,9 +193,7 @@ def _placed(block: tuple[slice, ...], frame: Frame, tap: Sizes) -> tuple[slice, 
 # -- each channel a group of its own -----------------------------------------------------------
 
 
-def strips(
-    x: np.ndarray, frame: Frame
-) -> Iterator[tuple[slice, int, np.ndarray]]:
+def strips(x: np.ndarray, frame: Frame) -> Iterator[tuple[slice, int, np.ndarray]]:
     """Windows that follow each other in memory, as one: views [N, *counts, *kernel, many * C].
 
     The last count is of runs of `many` windows; what is left over comes as another strip.
@@ -251,9 +247,7 @@ def depthwise_weights(x: np.ndarray, g: np.ndarray, frame: Frame) -> np.ndarray:
     return total
 
 
-def depthwise_spread(
-    g: np.ndarray, w: np.ndarray, frame: Frame, sizes: Sizes
-) -> np.ndarray:
+def depthwise_spread(g: np.ndarray, w: np.ndarray, frame: Frame, sizes: Sizes) -> np.ndarray:
     """[N, *sizes, out] from [N, *counts, out] and [*kernel, out]: what each channel gets."""
     if max(frame.stride) == 1:
         before = tuple(n - 1 - b for n, b in zip(frame.spans, frame.before, strict=True))

@@ -57,15 +57,15 @@ def _conv(
     layout: Any,
 ) -> Tensor:
     x, w = geometry.channels_last(who, lift(x), layout), lift(w)
-    groups = _parted(who, x, w, groups)
+    groups = parted(who, x, w, groups)
     frame = geometry.frame(
         who, x.shape[1:-1], w.shape[:-2], stride=stride, padding=padding, dilation=dilation
     )
     op = convolution.Conv(frame.stride, frame.dilation, frame.before, groups, frame.counts)
-    return geometry.as_given(who, _biased(who, apply(op, x, w), b), layout)
+    return geometry.as_given(who, biased(who, apply(op, x, w), b), layout)
 
 
-def _parted(who: str, x: Any, w: Any, groups: Any) -> int:
+def parted(who: str, x: Any, w: Any, groups: Any) -> int:
     """The number of groups (as many as channels if None); refuses what does not fit."""
     if x.ndim != w.ndim:
         raise ShapeError(
@@ -85,7 +85,7 @@ def _parted(who: str, x: Any, w: Any, groups: Any) -> int:
     return groups
 
 
-def _biased(who: str, y: Any, b: Any) -> Any:
+def biased(who: str, y: Any, b: Any) -> Any:
     if b is None:
         return y
     b = lift(b)
@@ -164,11 +164,11 @@ def conv_transpose(
     """
     who = "conv_transpose"
     x, w = geometry.channels_last(who, lift(x), layout), lift(w)
-    groups = _parted(who, x, w, groups)
+    groups = parted(who, x, w, groups)
     geometry_ = (stride, padding, output_padding, dilation)
     frame, sizes = _spread(who, x.shape[1:-1], w.shape[:-2], *geometry_)
     op = convolution.ConvInput(frame.stride, frame.dilation, frame.before, groups, sizes)
-    return geometry.as_given(who, _biased(who, apply(op, x, _swapped(w, groups)), b), layout)
+    return geometry.as_given(who, biased(who, apply(op, x, _swapped(w, groups)), b), layout)
 
 
 def _spread(

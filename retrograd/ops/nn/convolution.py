@@ -14,6 +14,7 @@ alike, and each part of out sees its part of in.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -28,6 +29,9 @@ from retrograd.ops.nn import columns, patches
 from retrograd.ops.nn.geometry import Frame, Sizes
 
 
+Own = tuple[Sizes, Sizes, Sizes, int]  # stride, dilation, before, groups
+
+
 class Convolution(Multilinear):
     """What the three have in common: where the windows lie."""
 
@@ -37,7 +41,7 @@ class Convolution(Multilinear):
     groups: int
 
     @property
-    def own(self) -> tuple[Any, ...]:
+    def own(self) -> Own:
         return self.stride, self.dilation, self.before, self.groups
 
     def frame(self, kernel: Sizes, counts: Sizes) -> Frame:
@@ -47,7 +51,7 @@ class Convolution(Multilinear):
         """This op for `size` pairs of operands, side by side in their channels."""
         return self.replace(groups=self.groups * size)
 
-    def fit(self, fits: bool, **named: Any) -> None:
+    def fit(self, *, fits: bool, **named: Any) -> None:
         """Refuse operands whose axes or channels do not go together."""
         ndim = len(self.stride) + 2
         for name, v in named.items():
@@ -69,6 +73,10 @@ class Convolution(Multilinear):
 class Conv(Convolution):
     """Sums of products of windows of x with w; there are `counts` of them on each axis."""
 
+    stride: Sizes
+    dilation: Sizes
+    before: Sizes
+    groups: int
     counts: Sizes
 
     def shape(self, x: Spec, w: Spec) -> Spec:
@@ -76,7 +84,7 @@ class Conv(Convolution):
 
     def result(self, x: Any, w: Any) -> Sizes:
         deep, wide = w.shape[-2] * self.groups, w.shape[-1]
-        self.fit(x.shape[-1] == deep and wide % self.groups == 0, x=x, w=w)
+        self.fit(fits=x.shape[-1] == deep and wide % self.groups == 0, x=x, w=w)
         return (x.shape[0], *self.counts, wide)
 
     def forward(self, x, w):
@@ -110,8 +118,7 @@ class Conv(Convolution):
 
     @staticmethod
     def samples(rng):
-        for options, x, w, _ in _cases(rng):
-            *own, counts, _, _ = options
+        for own, (counts, _, _), (x, w, _) in _cases(rng):
             yield Conv(*own, counts), x, w
 
     @staticmethod
@@ -127,13 +134,18 @@ class Conv(Convolution):
 class ConvInput(Convolution):
     """Values y spread by w over axes of `sizes`: the transpose of Conv by its x."""
 
+    stride: Sizes
+    dilation: Sizes
+    before: Sizes
+    groups: int
     sizes: Sizes
 
     def shape(self, y: Spec, w: Spec) -> Spec:
         return y.with_shape(self.result(y, w))
 
     def result(self, y: Any, w: Any) -> Sizes:
-        self.fit(y.shape[-1] == w.shape[-1] and w.shape[-1] % self.groups == 0, y=y, w=w)
+        wide = w.shape[-1]
+        self.fit(fits=y.shape[-1] == wide and wide % self.groups == 0, y=y, w=w)
         return (y.shape[0], *self.sizes, w.shape[-2] * self.groups)
 
     def forward(self, y, w):
@@ -173,8 +185,7 @@ class ConvInput(Convolution):
 
     @staticmethod
     def samples(rng):
-        for options, _, w, y in _cases(rng):
-            *own, _, sizes, _ = options
+        for own, (_, sizes, _), (_, w, y) in _cases(rng):
             yield ConvInput(*own, sizes), y, w
 
     @staticmethod
@@ -188,6 +199,10 @@ class ConvInput(Convolution):
 class ConvWeight(Convolution):
     """Products of x with y at all distances in `kernel`: the transpose of Conv by its w."""
 
+    stride: Sizes
+    dilation: Sizes
+    before: Sizes
+    groups: int
     kernel: Sizes
 
     def shape(self, x: Spec, y: Spec) -> Spec:
@@ -196,7 +211,7 @@ class ConvWeight(Convolution):
     def result(self, x: Any, y: Any) -> Sizes:
         deep, wide = x.shape[-1], y.shape[-1]
         fits = deep % self.groups == 0 == wide % self.groups and x.shape[0] == y.shape[0]
-        self.fit(fits, x=x, y=y)
+        self.fit(fits=fits, x=x, y=y)
         return (*self.kernel, deep // self.groups, wide)
 
     def forward(self, x, y):
@@ -234,8 +249,7 @@ class ConvWeight(Convolution):
 
     @staticmethod
     def samples(rng):
-        for options, x, _, y in _cases(rng):
-            *own, _, _, kernel = options
+        for own, (_, _, kernel), (x, _, y) in _cases(rng):
             yield ConvWeight(*own, kernel), x, y
 
     @staticmethod
@@ -295,28 +309,24 @@ def _workspace(frame: Frame, x: Spec) -> int:
     return bordered + columns.TILE
 
 
-def _cases(rng):
-    """((stride, dilation, before, groups, counts, sizes, kernel), x, w, y), small ones."""
-    rows: list[tuple[Any, ...]] = [  # stride, dilation, before, groups, counts, sizes, kernel
-        ((1,), (1,), (1,), 1, (5,), (5,), (3,), 2, 3, 4),
-        ((2,), (3,), (2,), 2, (4,), (7,), (2,), 2, 4, 6),
-        ((1, 1), (1, 1), (0, 0), 1, (3, 2), (3, 2), (1, 1), 2, 3, 2),
-        ((2, 1), (1, 2), (1, 2), 1, (3, 4), (5, 4), (3, 3), 2, 2, 3),
-        ((1, 2), (1, 1), (1, 0), 3, (4, 2), (4, 5), (3, 2), 2, 3, 6),
-        ((1, 1), (1, 1), (1, 1), 3, (4, 5), (4, 5), (3, 2), 2, 3, 3),
-        ((1, 1, 2), (1, 1, 1), (0, 1, 1), 1, (2, 3, 2), (3, 3, 3), (2, 3, 2), 1, 2, 3),
-        ((1,), (1,), (0,), 1, (2,), (3,), (2,), 0, 2, 3),
-        ((1,), (1,), (5,), 1, (2,), (3,), (2,), 1, 2, 3),
-        ((3,), (1,), (0,), 1, (2,), (6,), (1,), 1, 2, 3),
-        ((1,), (1,), (0,), 1, (2,), (3,), (2,), 1, 0, 2),
+def _cases(rng: Any) -> Iterator[tuple[Own, tuple[Sizes, ...], tuple[Any, ...]]]:
+    """(stride, dilation, before, groups), (counts, sizes, kernel), (x, w, y): small ones."""
+    rows: list[tuple[Own, tuple[Sizes, ...], Sizes]] = [  # the last are N, in, out
+        (((1,), (1,), (1,), 1), ((5,), (5,), (3,)), (2, 3, 4)),
+        (((2,), (3,), (2,), 2), ((4,), (7,), (2,)), (2, 4, 6)),
+        (((1, 1), (1, 1), (0, 0), 1), ((3, 2), (3, 2), (1, 1)), (2, 3, 2)),
+        (((2, 1), (1, 2), (1, 2), 1), ((3, 4), (5, 4), (3, 3)), (2, 2, 3)),
+        (((1, 2), (1, 1), (1, 0), 3), ((4, 2), (4, 5), (3, 2)), (2, 3, 6)),
+        (((1, 1), (1, 1), (1, 1), 3), ((4, 5), (4, 5), (3, 2)), (2, 3, 3)),
+        (((1, 1, 2), (1,) * 3, (0, 1, 1), 1), ((2, 3, 2), (3, 3, 3), (2, 3, 2)), (1, 2, 3)),
+        (((1,), (1,), (0,), 1), ((2,), (3,), (2,)), (0, 2, 3)),
+        (((1,), (1,), (5,), 1), ((2,), (3,), (2,)), (1, 2, 3)),  # all in the padding
+        (((3,), (1,), (0,), 1), ((2,), (6,), (1,)), (1, 2, 3)),
+        (((1,), (1,), (0,), 1), ((2,), (3,), (2,)), (1, 0, 2)),
+        (((2,), (1,), (1,), 1), ((2,), (3,), (3,)), (2, 2, 1)),
     ]
-    for *options, n, deep, wide in rows:
-        groups, counts, sizes, kernel = options[3:]
-        x, y = rng.normal(size=(n, *sizes, deep)), rng.normal(size=(n, *counts, wide))
-        yield options, x, rng.normal(size=(*kernel, deep // groups, wide)), y
-    options = [(2,), (1,), (1,), 1, (2,), (3,), (3,)]
-    x, w, y = (rng.normal(size=s) + 1j * rng.normal(size=s) for s in _COMPLEX)
-    yield options, x, w, y
-
-
-_COMPLEX = ((2, 3, 2), (3, 2, 1), (2, 2, 1))
+    for own, (counts, sizes, kernel), (n, deep, wide) in rows:
+        shapes = ((n, *sizes, deep), (*kernel, deep // own[3], wide), (n, *counts, wide))
+        yield own, (counts, sizes, kernel), tuple(rng.normal(size=s) for s in shapes)
+    turned = tuple(rng.normal(size=s) + 1j * rng.normal(size=s) for s in shapes)
+    yield own, (counts, sizes, kernel), turned

@@ -122,7 +122,7 @@ def roi_align(
     boxes [K, 5] are (image, x1, y1, x2, y2), times `scale` in elements of x. Each cell is the
     mean of samples x samples bilinear readings. `aligned` puts element centres at whole
     places plus a half; without it boxes are at least 1 wide, as in old models. As in
-    torchvision, with derivatives also in the boxes.
+    torchvision, with derivatives in the boxes too.
     """
     x, boxes = geometry.channels_last("roi_align", lift(x), layout), lift(boxes)
     if x.ndim != 4 or boxes.ndim != 2 or boxes.shape[1] != 5:
@@ -133,20 +133,20 @@ def roi_align(
     cells = geometry.per_axis("roi_align", "size", size, 2)
     scale = options.number("roi_align", "scale", scale)
     if not boxes.shape[0]:
-        out = create.zeros((0, *cells, x.shape[-1]), dtype=x.dtype)
-        return geometry.as_given("roi_align", out, layout)
+        none = create.zeros((0, *cells, x.shape[-1]), dtype=x.dtype)
+        return geometry.as_given("roi_align", none, layout)
     if not x.shape[0] or not all(x.shape[1:3]):
         raise ArgumentError(f"roi_align: x {x.shape} has no elements to read")
     taps = []
-    for k in range(2):
-        at = _spread(boxes, k, cells[k] * samples, scale, aligned=aligned)
-        lead = (boxes.shape[0], at.shape[1], 1) if k == 0 else (boxes.shape[0], 1, at.shape[1])
-        taps.append(_clamped(shape.reshape(at, lead), x.shape[1 + k]))
+    for k, count in enumerate(c * samples for c in cells):
+        at = _spread(boxes, k, count, scale, aligned=aligned)
+        at = shape.expand_dims(at, axis=2 - k)
+        taps.append(_clamped(at, x.shape[1 + k]))
     rows = shape.reshape(cast.astype(boxes[:, 0], dt.int64), (boxes.shape[0], 1, 1))
     found = grid_sample.read(x, rows, taps)
     apart = (boxes.shape[0], cells[0], samples, cells[1], samples, x.shape[-1])
-    out = reduce.mean(shape.reshape(found, apart), axis=(2, 4))
-    return geometry.as_given("roi_align", out, layout)
+    mean = reduce.mean(shape.reshape(found, apart), axis=(2, 4))
+    return geometry.as_given("roi_align", mean, layout)
 
 
 def _spread(boxes: Any, axis: int, count: int, scale: float, *, aligned: bool) -> Any:

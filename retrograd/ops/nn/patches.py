@@ -26,9 +26,7 @@ def moved(x: Any, before: Sizes, sizes: Sizes) -> Any:
         return create.zeros((x.shape[0], *sizes, x.shape[-1]), dtype=x.dtype)
     own = [(start, stop - start, 1) for start, stop in ends]
     x = slices.part(x, ((0, x.shape[0], 1), *own, (0, x.shape[-1], 1)))
-    around = [
-        (max(b, 0), max(m - b - n, 0)) for b, n, m in axes
-    ]
+    around = [(max(b, 0), max(m - b - n, 0)) for b, n, m in axes]
     if not any(a or b for a, b in around):
         return x
     return apply(pad.Pad(((0, 0), *around, (0, 0))), x)

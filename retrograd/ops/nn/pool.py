@@ -205,9 +205,7 @@ def global_max_pool(x: Any, /, *, keepdims: bool = False, layout: str | None = N
     return geometry.as_given(who, out, layout)
 
 
-def max_unpool(
-    y: Any, indices: Any, size: Any, /, *, layout: str | None = None
-) -> Tensor:
+def max_unpool(y: Any, indices: Any, size: Any, /, *, layout: str | None = None) -> Tensor:
     """Zeros [N, *size, C] with y at the places that max_pool(..., return_indices=True) gave.
 
     Where windows overlap, and a place comes twice, the last one stands.

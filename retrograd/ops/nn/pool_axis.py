@@ -70,7 +70,9 @@ def lowest(dtype: np.dtype) -> Any:
     return False if dtype.kind == "b" else -np.inf
 
 
-def winners(x: np.ndarray, out: np.ndarray, lead: Lead, steps: Steps) -> Iterator[tuple[Tap, np.ndarray]]:
+def winners(
+    x: np.ndarray, out: np.ndarray, lead: Lead, steps: Steps
+) -> Iterator[tuple[Tap, np.ndarray]]:
     """For each tap, in which of its windows it is the first that equals the result.
 
     Every window has one: the last place takes what none before it took.

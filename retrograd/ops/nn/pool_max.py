@@ -6,6 +6,7 @@ the largest, row by row, is in the first row that has it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -33,10 +34,6 @@ class Pool(Op):
     @property
     def frame(self) -> Frame:
         return Frame(self.kernel, self.stride, self.dilation, self.before, self.counts)
-
-    @property
-    def own(self) -> tuple[Any, ...]:
-        return tuple(self.frame)
 
     def sizes(self, x: Any) -> Sizes:
         """The axes that windows go over; refuses windows without an element."""
@@ -87,10 +84,10 @@ class MaxPool(Pool):
         return self.stages(x)[-1]
 
     def jvp(self, dx, x):
-        return apply(MaxPoolPick(*self.own), dx, x)
+        return apply(MaxPoolPick(*self.frame), dx, x)
 
     def vjp(self, g, x):
-        return apply(MaxPoolPull(*self.own), g, x)
+        return apply(MaxPoolPull(*self.frame), g, x)
 
     def expand(self, x):
         score, _ = _scores(self, x)
@@ -98,13 +95,17 @@ class MaxPool(Pool):
 
     @staticmethod
     def samples(rng):
-        for own, x, _ in cases(rng):
-            yield MaxPool(*own), x
+        for frame, x, _ in cases(rng):
+            yield MaxPool(*frame), x
         yield MaxPool((2,), (1,), (1,), (1,), (4,)), rng.integers(-9, 9, (2, 3, 2))
 
     @staticmethod
     def refuses(rng):
-        yield MaxPool((2,), (1,), (1,), (0,), (2,)), np.ones((3, 1)) + 1j, "it takes real dtypes"
+        yield (
+            MaxPool((2,), (1,), (1,), (0,), (2,)),
+            np.ones((3, 1)) + 1j,
+            "it takes real dtypes",
+        )
         yield MaxPool((2,), (1,), (2,), (1,), (1,)), np.ones((1, 1)), "holds no element"
         yield MaxPool((2,), (1,), (1,), (0,), (2,)), np.ones(3), "must have more than 1 axes"
 
@@ -126,7 +127,7 @@ class MaxPoolPick(Pool, Linear):
         return v
 
     def transpose(self, g, x):
-        return apply(MaxPoolPull(*self.own), g, x)
+        return apply(MaxPoolPull(*self.frame), g, x)
 
     def expand(self, v, x):
         seen = windows(self, v)
@@ -135,8 +136,8 @@ class MaxPoolPick(Pool, Linear):
 
     @staticmethod
     def samples(rng):
-        for own, x, _ in cases(rng):
-            yield MaxPoolPick(*own), rng.normal(size=x.shape), x
+        for frame, x, _ in cases(rng):
+            yield MaxPoolPick(*frame), rng.normal(size=x.shape), x
 
     @staticmethod
     def refuses(rng):
@@ -167,7 +168,7 @@ class MaxPoolPull(Pool, Linear):
         return y
 
     def transpose(self, g, x):
-        return apply(MaxPoolPick(*self.own), g, x)
+        return apply(MaxPoolPick(*self.frame), g, x)
 
     def expand(self, y, x):
         given = select.where(_firsts(self, x), each(self, y), 0.0)
@@ -175,8 +176,8 @@ class MaxPoolPull(Pool, Linear):
 
     @staticmethod
     def samples(rng):
-        for own, x, y in cases(rng):
-            yield MaxPoolPull(*own), y, x
+        for frame, x, y in cases(rng):
+            yield MaxPoolPull(*frame), y, x
 
     @staticmethod
     def refuses(rng):
@@ -199,12 +200,12 @@ class MaxPoolPlaces(Pool):
     def forward(self, x):
         sizes = self.sizes(x)
         places = np.arange(prod(sizes)).reshape(*sizes, 1)
-        return MaxPoolPick(*self.own).forward(np.broadcast_to(places, x.shape), x)
+        return MaxPoolPick(*self.frame).forward(np.broadcast_to(places, x.shape), x)
 
     @staticmethod
     def samples(rng):
-        for own, x, _ in cases(rng):
-            yield MaxPoolPlaces(*own), x
+        for frame, x, _ in cases(rng):
+            yield MaxPoolPlaces(*frame), x
 
 
 # -- in ops: what the kernels above are in the plain way ---------------------------------------
@@ -248,8 +249,8 @@ def _firsts(op_: Pool, x: Any) -> Any:
     return first == lift(np.arange(score.shape[-2]).reshape(-1, 1))
 
 
-def cases(rng):
-    """(own, x, y): windows of a pool, numbers that are far from each other, and a result."""
+def cases(rng: Any) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
+    """(frame, x, y): windows of a pool, numbers that are far from each other, and a result."""
     rows: list[tuple[Any, ...]] = [  # kernel, stride, dilation, before, counts; x's shape
         ((2,), (2,), (1,), (0,), (3,), (2, 6, 3)),
         ((3, 2), (2, 1), (1, 2), (1, 0), (3, 3), (2, 5, 5, 2)),
@@ -262,4 +263,4 @@ def cases(rng):
     for *own, to in rows:
         x = rng.permutation(prod(to)).reshape(to) * 0.5
         pooled = (*to[: -1 - len(own[-1])], *own[-1], to[-1])
-        yield own, x, rng.normal(size=pooled)
+        yield Frame(*own), x, rng.normal(size=pooled)

@@ -30,7 +30,7 @@ class WindowSum(Pool, Linear):
         return x
 
     def transpose(self, g, x: Spec):
-        return apply(WindowSpread(*self.own, self.sizes(x)), g)
+        return apply(WindowSpread(*self.frame, self.sizes(x)), g)
 
     def expand(self, x):
         found = reduce.sum(pool_max.windows(self, x), axis=-2, dtype=x.dtype)
@@ -38,8 +38,8 @@ class WindowSum(Pool, Linear):
 
     @staticmethod
     def samples(rng):
-        for own, x, _ in pool_max.cases(rng):
-            yield WindowSum(*own), x
+        for frame, x, _ in pool_max.cases(rng):
+            yield WindowSum(*frame), x
         yield WindowSum((2,), (1,), (1,), (1,), (3,)), rng.normal(size=(2, 1)) + 1j
 
     @staticmethod
@@ -51,6 +51,11 @@ class WindowSum(Pool, Linear):
 class WindowSpread(Pool, Linear):
     """Axes of `lengths`, whose elements are the sums of the windows that they lie in."""
 
+    kernel: Sizes
+    stride: Sizes
+    dilation: Sizes
+    before: Sizes
+    counts: Sizes
     lengths: Sizes
 
     def shape(self, y: Spec) -> Spec:
@@ -71,7 +76,7 @@ class WindowSpread(Pool, Linear):
         return y
 
     def transpose(self, g):
-        return apply(WindowSum(*self.own), g)
+        return apply(WindowSum(*self.frame), g)
 
     def expand(self, y):
         apart = pool_max.each(self, y)
@@ -80,9 +85,9 @@ class WindowSpread(Pool, Linear):
 
     @staticmethod
     def samples(rng):
-        for own, x, y in pool_max.cases(rng):
-            axes = len(own[-1])
-            yield WindowSpread(*own, x.shape[-1 - axes : -1]), y
+        for frame, x, y in pool_max.cases(rng):
+            axes = len(frame.counts)
+            yield WindowSpread(*frame, x.shape[-1 - axes : -1]), y
 
     @staticmethod
     def refuses(rng):
@@ -133,7 +138,9 @@ class SpanSum(Spans):
 
     def expand(self, x):
         found = [
-            reduce.sum(pad.piece(x, self.axis, a, b - a), axis=self.axis, keepdims=True, dtype=x.dtype)
+            reduce.sum(
+                pad.piece(x, self.axis, a, b - a), axis=self.axis, keepdims=True, dtype=x.dtype
+            )
             for a, b in zip(self.starts, self.stops, strict=True)
         ]
         return join.concat(found, axis=self.axis)
@@ -153,6 +160,9 @@ class SpanSum(Spans):
 class SpanSpread(Spans):
     """An axis of `length`, whose elements are the sums of the pieces that they lie in."""
 
+    axis: int
+    starts: Sizes
+    stops: Sizes
     length: int
 
     def shape(self, y: Spec) -> Spec:

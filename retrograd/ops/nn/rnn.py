@@ -8,7 +8,7 @@ from retrograd.core.interpret import apply
 from retrograd.core.op import op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.ops import cast, elementary, join, linalg, select
-from retrograd.ops.nn import walk
+from retrograd.ops.nn import activations, walk
 
 
 @op
@@ -146,4 +146,4 @@ class RnnGrad(walk.SequenceGrad):
 
 def bent(z, *, relu):
     """The activation, in ops; at 0 the slope of relu is 0."""
-    return select.where(z > 0.0, z, 0.0) if relu else elementary.tanh(z)
+    return activations.relu(z) if relu else elementary.tanh(z)

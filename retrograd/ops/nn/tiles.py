@@ -15,6 +15,7 @@ from retrograd.core.rng import threefry2x32
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+BUFFERS = 1 << 16  # of NumPy's own
 ROWS, SCORES = 128, 1 << 17  # rows in a tile, and elements: measured, half a cache in float32
 
 
@@ -25,8 +26,8 @@ class Tiles:
     all; queries and keys are aligned at their ends.
     """
 
-    def __init__(self, op: Any, q: np.ndarray, k: np.ndarray, parts: dict[str, Any]) -> None:
-        self.batch, self.queries, self.heads, _ = q.shape
+    def __init__(self, op: Any, q: Any, k: Any, parts: dict[str, Any]) -> None:
+        self.batch, self.queries, self.heads, self.features = q.shape
         _, self.keys, self.kinds, _ = k.shape
         self.group = self.heads // self.kinds if self.kinds else 1
         self.left, self.right = op.left, op.right
@@ -62,6 +63,17 @@ class Tiles:
             last = min(last, rows.stop + self.offset + self.right)
         for j in range(first - first % 2, last, self.wide):
             yield slice(j, min(j + self.wide, last))
+
+    def workspace(self, values: int, passes: int) -> int:
+        """Bytes in use at once: `passes` arrays of scores, keys and values, and their rows."""
+        for b, h in self.blocks():  # the first is the largest
+            many = (min(b.stop, self.batch) - b.start) * (min(h.stop, self.kinds) - h.start)
+            rows = self.tall * self.group
+            width = (self.features + values) * self.dtype.itemsize
+            each = self.dtype.itemsize * passes + 32 * (self.drop > 0)
+            held = (passes // 2 + 1) * self.keys * width + 6 * rows * width
+            return many * (rows * min(self.wide, self.keys) * each + held) + BUFFERS
+        return 0
 
     # -- operands ------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, create, join, linalg, reduce, select, shape
 
+BUFFERS = 1 << 16  # of NumPy's own
 HOST = "its loop over time is NumPy's until the compiler has one"
 
 
@@ -63,7 +64,7 @@ class Sequence(Composite):
     def workspace(self, *specs: Spec) -> int:
         x, w_ih, w_hh = specs[:3]  # x that is read, scaled weights, and some of a step's size
         step = 4 * w_hh.shape[-1] * x.shape[-2] * x.dtype.itemsize
-        return 2 * x.nbytes + w_ih.nbytes + w_hh.nbytes + step
+        return 2 * x.nbytes + w_ih.nbytes + 2 * w_hh.nbytes + step + BUFFERS
 
     def batch(self, size, args, mapped):
         moving = mapped[1 : len(args) - 1 - self.states]  # weights and biases
@@ -104,12 +105,8 @@ class SequenceGrad(Composite):
 
     def workspace(self, *specs: Spec) -> int:
         x, w_hh, blame = specs[0], specs[2], specs[self.blame]
-        return (
-            blame.nbytes
-            + 2 * x.nbytes
-            + 2 * w_hh.nbytes
-            + 4 * blame.nbytes // max(x.shape[0], 1)
-        )
+        step = 4 * blame.nbytes // max(x.shape[0], 1)
+        return blame.nbytes + 2 * x.nbytes + 2 * w_hh.nbytes + step + BUFFERS
 
     def batch(self, size, args, mapped):
         args = front(size, args, mapped)

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import retrograd as rg
+from retrograd.core.spec import spec_of
 from retrograd.ops.nn import tiles
 from retrograd.ops.nn.alibi import alibi_bias, alibi_slopes
 from retrograd.ops.nn.attention import attention, attention_reference, multi_head_attention
+from retrograd.ops.nn.attention_ops import Attention
 from retrograd.ops.nn.rotary import rotary
 from retrograd.testing import check
 from retrograd.testing.compare import assert_close
@@ -166,6 +168,29 @@ def test_Y29_memory_in_flight_is_linear_in_the_length(rng):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * length * length * 4 / 4
+
+
+@pytest.mark.parametrize("size", [(1, 300, 700, 4, 2), (2, 1, 600, 8, 8), (8, 32, 16, 2, 1)])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_workspace_is_enough(size, dropout, rng):
+    """What forward and backward hold beside their operands and results."""
+    batch, tq, tk, heads, kinds = size
+    q, k, v = operands(rng, batch=batch, tq=tq, tk=tk, heads=heads, kinds=kinds, d=8, dv=16)
+    parts = ("key",) if dropout else ()
+    op = Attention(1.0, None, 3, dropout, parts)
+    key = [np.zeros(2, np.uint32)] * len(parts)
+    out, lse = room(op, q, k, v, *key)
+    room(op.grad(), q, k, v, lse, out, lse, *key)
+
+
+def room(op, *xs):
+    """Run forward; no more memory than the op says may be used beside the results."""
+    tracemalloc.start()
+    outs = op.forward(*xs)
+    left, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - left <= op.workspace(*map(spec_of, xs))
+    return outs
 
 
 # -- rows that see nothing, and large numbers --------------------------------------------------

@@ -1,9 +1,13 @@
 """Recurrent layers: one op a layer and direction, held to loops of cells and to differences."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import retrograd as rg
+from retrograd.core.op import REGISTRY
+from retrograd.core.spec import spec_of
 from retrograd.core.tape import Joint
 from retrograd.ops.nn import cells, recurrent
 from retrograd.testing import check
@@ -386,6 +390,37 @@ def test_refusals_of_cells(call, sentence, rng):
     with pytest.raises(rg.RetrogradError) as error:
         call(single(rng, "lstm"))
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("lengths", [[40] * 8, [40, 3] * 4])
+@KINDS
+def test_workspace_is_enough(kind, lengths, backwards, rng):
+    """What forward and backward hold beside their operands and results."""
+    op = REGISTRY[kind.title()](backwards)
+    xs = [rng.normal(size=(40, 8, 32)), *single(rng, kind, features=32, hidden=64)]
+    xs = [*xs[:3], *(xs[3:] if kind == "gru" else xs[3:4])]
+    xs += list(states(rng, kind, 8, 64).values())
+    lengths = np.array(lengths)
+    outs = room(op, *xs, lengths)
+    kept = [
+        *xs[:3],
+        *xs[5 if kind == "gru" else 4 :],
+        lengths,
+        outs[0],
+        *outs[len(outs) // 2 + 1 :],
+    ]
+    room(REGISTRY[f"{kind.title()}Grad"](backwards), *kept, *outs[: 3 if kind == "lstm" else 2])
+
+
+def room(op, *xs):
+    """Run forward; no more memory than the op says may be used beside the results."""
+    tracemalloc.start()
+    outs = op.forward(*xs)
+    left, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - left <= op.workspace(*map(spec_of, xs))
+    return outs
 
 
 def test_what_lies_on_the_tape_is_named(rng):
