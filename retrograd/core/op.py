@@ -272,6 +272,11 @@ def op(cls: type[T]) -> type[T]:
     return cls
 
 
+_PARTS = frozenset(
+    {"batch", "expand", "forward", "jvp", "lower", "save", "shape", "slope", "vjp"}
+)
+
+
 def prepare(cls: Any) -> Any:
     """Read the signatures of an op class, once; the part of `op` that does not register."""
     for needed in ("expand",) if issubclass(cls, Composite) else ("shape", "forward"):
@@ -280,6 +285,10 @@ def prepare(cls: Any) -> Any:
     cls.name = cls.__dict__.get("name") or _WORDS.sub("_", cls.__name__).lower()
     source = cls.expand if issubclass(cls, Composite) else cls.forward
     read_fields(cls)
+    for taken in _PARTS.intersection(cls.fields):
+        raise OpError(
+            f"{cls.__name__} has a field {taken}; that is a rule's name, choose another"
+        )
     parameters = rules.parameters(source)
     cls.inputs = tuple(p.name for p in parameters)
     cls.variadic = any(p.star for p in parameters)

@@ -71,7 +71,10 @@ def solve(a: np.ndarray, b: np.ndarray, h: np.ndarray, *, backwards: bool) -> np
         start = _blocks(x, y, h, z)
         h = z[start - 1] if start else h
     for t in range(start, len(b)):
-        z[t] = h = x[t] * h + y[t]
+        now = z[t, ...]  # an array also where there is one number
+        np.multiply(x[t], h, out=now)
+        now += y[t]
+        h = now
     return out
 
 

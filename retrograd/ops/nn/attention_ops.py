@@ -159,11 +159,10 @@ class Attention(Attending):
     def batch(self, size, args, mapped):
         if self.parts:
             return apply(self, *_mapped(self, size, args, mapped, whole=False))
-        args = [shape.flatten(a, start=0, end=1) for a in front(size, args, mapped)]
-        return tuple(
-            shape.reshape(o, (size, o.shape[0] // size, *o.shape[1:]))
-            for o in apply(self, *args)
-        )
+        args = front(size, args, mapped)
+        lead = args[0].shape[:2]
+        outs = apply(self, *(shape.flatten(a, start=0, end=1) for a in args))
+        return tuple(shape.reshape(o, (*lead, *o.shape[1:])) for o in outs)
 
     def expand(self, *operands):
         q, k, v = operands[:3]

@@ -28,7 +28,6 @@ from retrograd.ops import linalg, shape
 from retrograd.ops.nn import columns, patches
 from retrograd.ops.nn.geometry import Frame, Sizes
 
-
 Own = tuple[Sizes, Sizes, Sizes, int]  # stride, dilation, before, groups
 
 

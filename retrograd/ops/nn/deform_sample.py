@@ -5,6 +5,7 @@ At a whole position the slope is the one towards the next element.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 from typing import Any
@@ -97,22 +98,23 @@ class DeformSample(Composite):
 
     def expand(self, x, at):
         self.shape(Spec(x.shape, x.dtype), Spec(at.shape, at.dtype))
-        return _sampled(x, at)[0]
+        part = _part(at)
+        return _sum(v * _weight(part, corner) for corner, v in _values(x, at))
 
     def jvp(self, dx, dat, x, at):
-        total, part, found = _sampled(dx, at)[0], at - rounding.floor(at), None
-        for corner, v in _sampled(x, at)[1]:
-            slope = _slopes(part, corner)
-            moved = reduce.sum(slope * dat, axis=-1, keepdims=True)
-            found = v * moved if found is None else found + v * moved
-        return total + found
+        part = _part(at)
+        moved = _sum(
+            v * reduce.sum(_slopes(part, corner) * dat, axis=-1, keepdims=True)
+            for corner, v in _values(x, at)
+        )
+        return apply(self, dx, at) + moved
 
     def vjp(self, g, x, at):
-        part, slopes = at - rounding.floor(at), None
-        for corner, v in _sampled(x, at)[1]:
-            dot = reduce.sum(g * v, axis=-1, keepdims=True)
-            term = dot * _slopes(part, corner)
-            slopes = term if slopes is None else slopes + term
+        part = _part(at)
+        slopes = _sum(
+            reduce.sum(g * v, axis=-1, keepdims=True) * _slopes(part, corner)
+            for corner, v in _values(x, at)
+        )
         return _spread(g, at, x.shape), slopes
 
     def batch(self, size, args, mapped):
@@ -135,28 +137,39 @@ class DeformSample(Composite):
         yield DeformSample(), np.ones((2, 3, 4)), np.ones((1, 5, 1, 1)), "whose channels"
 
 
-def _sampled(x: Any, at: Any) -> tuple[Any, list[tuple[Sizes, Any]]]:
-    """The result, and (corner, values there) for each corner."""
+def _sum(terms: Iterator[Any]) -> Any:
+    total = next(terms)
+    for term in terms:
+        total = total + term
+    return total
+
+
+def _part(at: Any) -> Any:
+    """How far each position is on its way to the next element."""
+    return at - rounding.floor(at)
+
+
+def _values(x: Any, at: Any) -> Iterator[tuple[Sizes, Any]]:
+    """(corner, x there), corner by corner."""
     table, rows = _table(x, at.shape[2]), _rows(x.shape, at)
-    part, total, found = at - rounding.floor(at), None, []
     for c, corner in enumerate(product((0, 1), repeat=x.ndim - 2)):
         v = index.rows_at(table, _one(rows, c))
-        v = shape.reshape(v, (*at.shape[:3], table.shape[1]))
-        term = v * _weight(part, corner)
-        total = term if total is None else total + term
-        found.append((corner, v))
-    return total, found
+        yield corner, shape.reshape(v, (*at.shape[:3], table.shape[1]))
 
 
 def _spread(g: Any, at: Any, to: Sizes) -> Any:
     """The transpose of sampling by x."""
-    rows, part, total = _rows(to, at), at - rounding.floor(at), None
+    rows, part = _rows(to, at), _part(at)
     places, groups = prod(to[1:-1]) + 1, at.shape[2]
-    for c, corner in enumerate(product((0, 1), repeat=len(to) - 2)):
-        values = g * _weight(part, corner)
-        values = shape.reshape(values, (prod(g.shape[:-1]), g.shape[-1]))
-        term = index.rows_added(to[0] * places * groups, values, _one(rows, c))
-        total = term if total is None else total + term
+    flat = (prod(g.shape[:-1]), g.shape[-1])
+    total = _sum(
+        index.rows_added(
+            to[0] * places * groups,
+            shape.reshape(g * _weight(part, corner), flat),
+            _one(rows, c),
+        )
+        for c, corner in enumerate(product((0, 1), repeat=len(to) - 2))
+    )
     whole = shape.reshape(total, (to[0], places, to[-1]))
     return shape.reshape(pad.piece(whole, 1, 0, places - 1), to)
 

@@ -140,8 +140,7 @@ def roi_align(
     taps = []
     for k, count in enumerate(c * samples for c in cells):
         at = _spread(boxes, k, count, scale, aligned=aligned)
-        at = shape.expand_dims(at, axis=2 - k)
-        taps.append(_clamped(at, x.shape[1 + k]))
+        taps.append(_clamped(shape.expand_dims(at, axis=2 - k), x.shape[1 + k]))
     rows = shape.reshape(cast.astype(boxes[:, 0], dt.int64), (boxes.shape[0], 1, 1))
     found = grid_sample.read(x, rows, taps)
     apart = (boxes.shape[0], cells[0], samples, cells[1], samples, x.shape[-1])

@@ -168,7 +168,8 @@ class ResampleBack(Resampling):
         for at, w in zip(near, weights, strict=True):
             starts = np.flatnonzero(np.diff(at, prepend=-1))
             if len(starts):
-                sums = np.add.reduceat(x * w, starts, axis=self.axis)
+                part = x if self.mode.startswith("nearest") else x * w
+                sums = np.add.reduceat(part, starts, axis=self.axis)
                 out[(*lead, at[starts])] += sums
         return out
 

@@ -18,7 +18,6 @@ from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Composite, front
 from retrograd.core.spec import Spec
-from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, create, join, linalg, reduce, select, shape
 
 BUFFERS = 1 << 16  # of NumPy's own
@@ -74,21 +73,21 @@ class Sequence(Composite):
             outs = apply(self, *args)
             pairs = zip(outs, self.timed, strict=True)
             return tuple(shape.moveaxis(o, 1, 0) if timed else o for o, timed in pairs)
-        args = [  # mapped sequences are a larger batch
-            a if i in range(1, 1 + len(moving)) else b
-            for i, (a, b) in enumerate(zip(args, front(size, args, mapped), strict=True))
-        ]
-        last = len(args) - 1
-        for i in (0, *range(1 + len(moving), last + 1)):
-            axis = args[i].ndim - (2 if i == last else 3)
-            args[i] = shape.flatten(shape.moveaxis(args[i], 0, axis), start=axis, end=axis + 1)
-        return tuple(_apart(o, size) for o in apply(self, *args))
+        return self._larger(size, args, front(size, args, mapped), len(moving))
 
-
-def _apart(out: Any, size: int) -> Tensor:
-    """[.., S * N, K] as [S, .., N, K]."""
-    *lead, n, k = out.shape
-    return shape.moveaxis(shape.reshape(out, (*lead, size, n // size, k)), -3, 0)
+    def _larger(self, size, args, mapped, weights):
+        """Mapped sequences with the same weights are a larger batch."""
+        last, n = len(args) - 1, mapped[0].shape[-2]
+        given = []
+        for i, (a, m) in enumerate(zip(args, mapped, strict=True)):
+            if 1 <= i <= weights:
+                given.append(a)
+                continue
+            axis = m.ndim - (2 if i == last else 3)
+            given.append(shape.flatten(shape.moveaxis(m, 0, axis), start=axis, end=axis + 1))
+        outs = apply(self, *given)
+        apart = (shape.reshape(o, (*o.shape[:-2], size, n, o.shape[-1])) for o in outs)
+        return tuple(shape.moveaxis(o, -3, 0) for o in apart)
 
 
 class SequenceGrad(Composite):

@@ -20,7 +20,6 @@ from retrograd.core.tensor import Tensor
 from retrograd.ops import (
     cumulative,
     elementary,
-    extrema,
     join,
     magnitude,
     pad,
@@ -285,8 +284,11 @@ def _epsilon(dtype: np.dtype) -> float:
 def _safe_norm(v: Any) -> Tensor:
     """The length along the last axis, kept; no overflow, and a finite derivative at 0."""
     eps = _epsilon(v.dtype)
-    top = extrema.max(magnitude.abs(v), axis=-1, keepdims=True)
-    scale = rounding.stop_gradient(top) + eps
+    size = magnitude.abs(rounding.stop_gradient(v))
+    top = pad.piece(size, v.ndim - 1, 0, 1)
+    for i in range(1, v.shape[-1]):  # few: pairwise is faster than a reduction over them
+        top = select.maximum(top, pad.piece(size, v.ndim - 1, i, 1))
+    scale = top + eps
     unit = v / scale
     square = reduce.sum(unit * unit, axis=-1, keepdims=True)
     return power.sqrt(select.clip(square, min=eps)) * scale

@@ -324,6 +324,8 @@ def test_vmap_is_a_loop(axes, name, rng):
         f(*(x[i] if a == 0 else x for x, a in zip(many, axes, strict=True))) for i in range(3)
     ]
     assert_close(rg.vmap(f, in_axes=axes)(*many), rg.stack(rows))
+    none = [x[:0] if a == 0 else x for x, a in zip(many, axes, strict=True)]
+    assert rg.vmap(f, in_axes=axes)(*none).shape == (0, *rows[0].shape)
 
 
 def test_gradients_for_each_sample(rng):

@@ -290,6 +290,7 @@ def test_vmap_over_sequences_and_over_weights(kind, rng):
     found = rg.vmap(f, in_axes=(0, None, None, None, None))(x, *ws[0])
     rows = [f(x[i], *ws[0]) for i in range(3)]
     assert_close(found, [rg.stack(list(c)) for c in zip(*rows, strict=True)])
+    assert rg.vmap(f, in_axes=(0, *[None] * 4))(x[:0], *ws[0])[0].shape == (0, 2, 4, 3)
     found = rg.vmap(f)(x, *stacked)
     rows = [f(x[i], *ws[i]) for i in range(3)]
     assert_close(found, [rg.stack(list(c)) for c in zip(*rows, strict=True)])

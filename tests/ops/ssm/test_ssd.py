@@ -5,7 +5,7 @@ import pytest
 
 import retrograd as rg
 from retrograd.core.errors import RetrogradError
-from retrograd.ops.ssm import ssd_chunks, ssd_plain
+from retrograd.ops.ssm import layout, ssd_chunks, ssd_plain
 from retrograd.ops.ssm.ssd import ssd, ssd_step
 from retrograd.testing.compare import assert_close
 
@@ -99,6 +99,43 @@ def test_no_tokens(rng):
         y, final = called(algorithm=algorithm)(x, dt, A, B, C, D, start)
         assert y.shape == x.shape
         assert_close(final, start)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(0, 5, 2, 3, 4), (2, 5, 0, 3, 4), (2, 5, 2, 0, 4), (2, 5, 2, 3, 0)]
+)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_empty_axes(rng, everything, sizes, algorithm):
+    b, s, h, p, r = sizes
+    args = operands(rng, b, s, h, p, 1, r)
+    (y, final), grads = everything(called(algorithm=algorithm), args)
+    assert (y.shape, final.shape) == ((b, s, h, p), (b, h, p, r))
+    assert [g.shape for g in grads] == [a.shape for a in args]
+
+
+def test_views_and_halves(rng):
+    """Parts of one projection, as in a block; and storage in half precision."""
+    x, dt, A, B, C, *_ = operands(rng)
+    flat = rg.asarray(np.concatenate([t.reshape(2, 11, -1) for t in (x, B, C)], -1))
+    pieces = zip(rg.split(flat, [12, 10, 10], axis=-1), (x, B, C), strict=True)
+    parts = [rg.reshape(t, like.shape) for t, like in pieces]
+    want = ssd(x, dt, A, B, C)
+    assert_close(ssd(parts[0], dt, A, *parts[1:]), want)
+    swapped = rg.moveaxis(rg.asarray(np.ascontiguousarray(np.moveaxis(x, 1, 0))), 0, 1)
+    assert_close(ssd(swapped, dt, A, B, C), want)
+    half = ssd(*(t.astype(np.float16) for t in (x, dt, A, B, C)))
+    assert half[0].dtype == rg.float16
+    assert_close(list(half), [np.asarray(t, np.float16) for t in want])
+
+
+def test_chunks_by_default():
+    """Scores take as much room as states, and no more than the sequence needs."""
+    length = layout.chunk_length
+    assert [length("ssd", None, s, 64, 64) for s in (5, 40, 4096)] == [16, 64, 64]
+    assert length("ssd", None, 4096, 64, 128) == 96
+    assert length("ssd", None, 4096, 64, 64, m=4) == 16
+    assert length("ssd", None, 1 << 20, 1024, 1024) == 512
+    assert length("ssd", 7, 3, 64, 64) == 7
 
 
 @pytest.mark.parametrize("length", [256, 1024])
