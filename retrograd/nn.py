@@ -45,6 +45,7 @@ from retrograd.ops.nn.class_losses import (
 )
 from retrograd.ops.nn.conv import conv, conv_transpose, depthwise_conv, separable_conv
 from retrograd.ops.nn.ctc import ctc
+from retrograd.ops.nn.deform import deform_conv
 from retrograd.ops.nn.detection import nms, roi_align
 from retrograd.ops.nn.dropout import dropout
 from retrograd.ops.nn.grid_sample import affine_grid, grid_sample
@@ -110,6 +111,7 @@ __all__ = [
     "cosine_embedding",
     "cross_entropy",
     "ctc",
+    "deform_conv",
     "depthwise_conv",
     "dice",
     "distillation",

@@ -186,7 +186,7 @@ class PairSumPull(PairSums):
         raw = current.get() is RAW
         with using(PURE if raw else current.get()):
             given = [lift(a) for a in inputs]
-            _, pull = flat_vjp(lambda *a: [self.expand_forward(*a)], given)
+            _, pull = flat_vjp(lambda *a: [self.expand_forward(*a)], given, current.get())
             found = pull([lift(g)])
             whole = [
                 create.zeros(a.shape, dtype=a.dtype) if c is None else c
@@ -209,6 +209,7 @@ def _cases(rng: Any) -> Iterator[Any]:
     graph, hidden = trace(lambda far, s: [1.0 / (1.0 + far * s)], [tile, number])
     captured = [np.asarray(rng.uniform(0.5, 1)), *(t.array for t in hidden)]
     x, y, w = (rng.normal(size=n) for n in ((5, 2), (4, 2), (4, 2)))
+    y = y + 4  # apart: a small distance has a steep slope
     yield (graph, False, False), x, y, w, *captured
     yield (graph, True, False), x, y, w, *captured
     w = rng.normal(size=(5, 2))

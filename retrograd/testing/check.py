@@ -47,9 +47,7 @@ def moving(op: Op, arrays: Sequence[Any]) -> list[int]:
     """Positions of the inputs to differentiate."""
     refused = [op.inputs.index(name) for name in op.refused]
     return [
-        i
-        for i in op.moving(len(arrays))
-        if dt.is_inexact(arrays[i].dtype) and i not in refused
+        i for i in op.moving(len(arrays)) if dt.is_inexact(arrays[i].dtype) and i not in refused
     ]
 
 

@@ -80,11 +80,12 @@ class Distances(Op):
     def batch(self, size, args, mapped):
         return apply(self, *front(size, args, mapped))
 
-    @staticmethod
-    def refuses(rng):
-        x = rng.normal(size=(2, 3))
-        yield Pairwise("euclidean"), x, rng.normal(size=(2, 4)), "alike but for n and m"
-        yield Pairwise("euclidean"), x, x[0], "alike but for n and m"
+
+def unlike(rng: Any, op_: Any) -> Any:
+    """Points that cannot be compared."""
+    x = rng.normal(size=(2, 3))
+    yield op_, x, rng.normal(size=(2, 4)), "alike but for n and m"
+    yield op_, x, x[0], "alike but for n and m"
 
 
 @op
@@ -93,6 +94,10 @@ class Pairwise(Distances):
 
     def vjp(self, g, x, y, out):
         return apply(PairwisePull(self.metric, self.p), g, x, y, out)
+
+    @staticmethod
+    def refuses(rng):
+        return unlike(rng, Pairwise("euclidean"))
 
     @staticmethod
     def samples(rng):
@@ -106,6 +111,10 @@ class PairwiseAgain(Distances):
     def vjp(self, g, x, y):
         out = g if self.metric in OWN else apply(self, x, y)  # g stands for what none looks at
         return apply(PairwisePull(self.metric, self.p), g, x, y, out)
+
+    @staticmethod
+    def refuses(rng):
+        return unlike(rng, PairwiseAgain("euclidean"))
 
     @staticmethod
     def samples(rng):

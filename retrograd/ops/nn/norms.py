@@ -201,18 +201,22 @@ def batch_norm(
     if not training:
         y = (x - mean) * power.rsqrt(var + eps)
         return _affine("batch_norm", y, w, b, last), mean, var
-    axes = tuple(range(x.ndim - 1))
-    n = prod(x.shape[:-1])
+    y, new_mean, new_var = _batch_statistics(x, eps)
+    moved = mean + momentum * (new_mean - mean), var + momentum * (new_var - var)
+    return _affine("batch_norm", y, w, b, last), *moved
+
+
+def _batch_statistics(x: Any, eps: float) -> tuple[Any, Any, Any]:
+    """x standardised by its own mean and variance; these, as constants, the latter unbiased."""
+    axes, n = tuple(range(x.ndim - 1)), prod(x.shape[:-1])
     if n < 2:
         raise ShapeError(
             f"batch_norm: training needs more than one value for each channel; x is {x.shape}"
         )
     y, scale = _standard("batch_norm", x, axes, eps, centred=True)
-    new_mean = rounding.stop_gradient(reduce.mean(x, axis=axes))
-    biased = shape.reshape(1 / (scale * scale), channels) - eps
-    new_var = rounding.stop_gradient(biased) * (n / (n - 1))
-    moved = mean + momentum * (new_mean - mean), var + momentum * (new_var - var)
-    return _affine("batch_norm", y, w, b, last), *moved
+    biased = shape.reshape(1 / (scale * scale), x.shape[-1:]) - eps
+    mean = rounding.stop_gradient(reduce.mean(x, axis=axes))
+    return y, mean, rounding.stop_gradient(biased) * (n / (n - 1))
 
 
 def weight_norm(v: Any, g: Any, /, *, axis: int = -1) -> Tensor:
