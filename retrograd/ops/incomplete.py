@@ -123,7 +123,7 @@ def betainc(a: Any, b: Any, x: Any, /) -> Tensor:
 class Zeta(Elementwise):
     """The sum over k >= 0 of (q + k)**-s, for s > 1 and q > 0. Differentiable in q."""
 
-    refused = {"s": "it has no closed form"}
+    refused = dict.fromkeys("s", "it has no closed form")
     takes = "floating"
     host = "its series are NumPy code in core.special, in float64"
 

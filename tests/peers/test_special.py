@@ -48,4 +48,4 @@ def test_betainc_and_zeta_in_their_last_argument():
         wanted = jax.vmap(jax.grad(getattr(theirs, name), argnums=len(first)))(*first, last)
         assert_close(ours, np.asarray(wanted), tolerance=1e-9, what=name)
         with pytest.raises(rg.DerivativeError, match="no closed form"):
-            rg.grad(lambda a, n=name, f=first, x=last: rg.sum(getattr(rg.special, n)(a, *f[1:], x)))(A)
+            rg.vjp(getattr(rg.special, name), *first, last)[1](np.ones(6))

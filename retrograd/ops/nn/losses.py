@@ -173,7 +173,7 @@ def kl_div(
 def hinge(
     prediction: Any, target: Any, /, *, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
-    """max(0, margin - target * prediction) for targets -1 and 1; 0 is the slope at the corner."""
+    """max(0, margin - target * prediction) for targets -1, 1; the corner's slope is 0."""
     x, t = pair("hinge", prediction, target)
     gap = margin - _like(x, t) * x
     return reduced("hinge", select.where(gap > 0, gap, 0), reduction)
