@@ -7,6 +7,7 @@ Trace (autodiff, ir) box their values and hand the op to the interpreter below t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ _ndarray = np.ndarray
 _region = replay.region_now.get
 
 
-class Interpreter:
+class Interpreter(ABC):
     """What applying an op means. `outer` is the level below, None at the bottom."""
 
     outer: Interpreter | None = None
@@ -46,9 +47,9 @@ class Interpreter:
         """Apply an op to whatever the caller gave: numbers and arrays are lifted first."""
         return self.apply(op, op.coerce(args))
 
+    @abstractmethod
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
         """Apply an op to tensors that fit it."""
-        raise NotImplementedError
 
 
 class Eval(Interpreter):
@@ -233,9 +234,9 @@ class Watcher(Interpreter):
         """The same watcher above the level that does not record."""
         return self.above(self.outer.pure())
 
+    @abstractmethod
     def above(self, outer: Interpreter) -> Watcher:
         """This watcher, standing on another level."""
-        raise NotImplementedError
 
     def call(self, op: Op, args: Sequence[Any]) -> Any:
         """Apply below, then look."""
@@ -249,9 +250,9 @@ class Watcher(Interpreter):
         self.look(op, args, out)
         return out
 
+    @abstractmethod
     def look(self, op: Op, args: Sequence[Any], out: Any) -> None:
         """See what went in and what came out."""
-        raise NotImplementedError
 
 
 EVAL, PURE, RAW = Eval(recording=True), Eval(recording=False), Raw()

@@ -7,7 +7,6 @@ and every element is in one.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, gather, options
+from retrograd.ops import cast, options
 from retrograd.ops.nn import geometry, pool, pool_max, pool_sum
 from retrograd.ops.nn.geometry import Sizes
 
@@ -74,21 +73,10 @@ def adaptive_max_pool(
     """
     who = "adaptive_max_pool"
     x = geometry.channels_last(who, lift(x), layout)
-    sizes, counts = x.shape[1:-1], _asked(who, x, size)
-    window, chosen = [], []
-    for axis, (n, m) in enumerate(zip(sizes, counts, strict=True), start=1):
-        starts, stops = (np.array(s)[:, None] for s in spans(n, m))
-        width = int((stops - starts).max())
-        # shorter windows repeat their last element, which is then not the first of its kind
-        places = np.minimum(starts + np.arange(width), stops - 1).reshape(-1)
-        if n % m:
-            x = gather.take(x, lift(places), axis=axis)
-        window.append(width)
-        chosen.append(places)
-    frame = geometry.frame(who, x.shape[1:-1], tuple(window), stride=tuple(window))
-    out = geometry.as_given(who, apply(pool_max.MaxPool(*frame), x), layout)
+    pairs = zip(x.shape[1:-1], _asked(who, x, size), strict=True)
+    starts, stops = zip(*(spans(n, m) for n, m in pairs), strict=True)
+    out = geometry.as_given(who, apply(pool_max.MaxSpan(starts, stops), x), layout)
     if not return_indices:
         return out
-    flat = np.ravel_multi_index(np.ix_(*chosen), sizes).reshape(prod(x.shape[1:-1]))
-    where = gather.take(lift(flat), apply(pool_max.MaxPoolPlaces(*frame), x), axis=0)
+    where = apply(pool_max.MaxSpanPlaces(starts, stops), x)
     return out, geometry.as_given(who, where, layout)

@@ -1,8 +1,8 @@
 """Pooling by the largest: the op, and the two linear maps that its derivatives are.
 
 Axis by axis, the last first: the largest of a window is the largest of its rows' largest,
-and the first of the largest, row by row, is in the first row that has it. Windows either
-repeat (`MaxPool` and its kin) or are told one by one (`MaxSpan` and its kin).
+and the first of the largest, row by row, is in the first row that has it. `MaxPool` and its
+kin have windows that repeat, `MaxSpan` and its kin windows that are told one by one.
 """
 
 from __future__ import annotations
@@ -12,154 +12,272 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Op, front
-from retrograd.ops import gather, index, shape
-from retrograd.ops.nn import geometry, patches, pool_axis
-from retrograd.ops.nn.geometry import Frame, Sizes
+from retrograd.core.op import Linear, op
+from retrograd.core.spec import Spec, same
+from retrograd.ops import extrema, reduce, select, shape
+from retrograd.ops.nn import pool_axis, pool_windows
+from retrograd.ops.nn.pool_windows import Framed, Pool, Spanned
+
+INDEX = "its result is an index, constant almost everywhere"
 
 
-class Pool(Op):
-    """Windows over the axes before the last; all axes before those are a batch."""
-
-    axes: ClassVar[Any]  # how many
-    lines: ClassVar[Any]  # sizes -> windows along each axis
-
-    def sizes(self, x: Any) -> Sizes:
-        """The axes that windows go over."""
-        if x.ndim <= self.axes:
-            raise ShapeError(f"{self.name}: x {x.shape} must have more than {self.axes} axes")
-        return x.shape[-1 - self.axes : -1]
-
-    def along(self, x: Any) -> list[pool_axis.Line]:
-        """The windows along each axis of x."""
-        start = x.ndim - 1 - self.axes
-        lines = self.lines(self.sizes(x))
-        return [n._replace(lead=(slice(None),) * (start + a)) for a, n in enumerate(lines)]
-
-    def pooled(self, x: Any) -> Sizes:
-        """The shape of the result."""
-        counts = (len(line.starts) for line in self.lines(self.sizes(x)))
-        return (*x.shape[: -1 - self.axes], *counts, x.shape[-1])
-
-    def batch(self, size, args, mapped):
-        return apply(self, *front(size, args, mapped))
-
-
-class Framed(Pool):
-    """Windows of one kernel, a stride apart."""
-
-    kernel: Sizes
-    stride: Sizes
-    dilation: Sizes
-    before: Sizes
-    counts: Sizes
-
-    @property
-    def axes(self) -> int:
-        return len(self.kernel)
-
-    @property
-    def frame(self) -> Frame:
-        return Frame(self.kernel, self.stride, self.dilation, self.before, self.counts)
-
-    @property
-    def own(self) -> tuple[Any, ...]:
-        return tuple(self.frame)
-
-    def lines(self, sizes: Sizes) -> list[pool_axis.Line]:
-        geometry.inhabited(self.name, self.frame, sizes)
-        return [pool_axis.regular(*row) for row in zip(sizes, *self.frame, strict=True)]
-
-    def windows(self, x: Any) -> Any:
-        """[batch, *counts, places, C], zero where there is no element."""
-        flat = batched(self, x)
-        found = patches.unfolded(flat, self.frame)
-        return shape.reshape(
-            found, (flat.shape[0], *self.counts, prod(self.kernel), x.shape[-1])
-        )
-
-    def unwindowed(self, y: Any, to: Sizes) -> Any:
-        """The transpose of windows."""
-        apart = shape.reshape(y, (*y.shape[:-2], *self.kernel, y.shape[-1]))
-        return shape.reshape(patches.folded(apart, self.frame, to[-1 - self.axes : -1]), to)
-
-
-class Spanned(Pool):
-    """Windows from each of `starts` to each of `stops`, on each axis."""
-
-    starts: tuple[Sizes, ...]
-    stops: tuple[Sizes, ...]
-
-    @property
-    def axes(self) -> int:
-        return len(self.starts)
-
-    @property
-    def own(self) -> tuple[Any, ...]:
-        return self.starts, self.stops
-
-    def lines(self, sizes: Sizes) -> list[pool_axis.Line]:
-        ends = tuple(max(s) for s in self.stops)
-        if any(e > n for e, n in zip(ends, sizes, strict=True)):
-            raise ShapeError(f"{self.name}: windows end at {ends}; the axes have {sizes}")
-        return [pool_axis.spanned(a, b) for a, b in zip(self.starts, self.stops, strict=True)]
-
-    def rows(self, sizes: Sizes) -> Any:
-        """The place, along all axes in a row, of each place of each window."""
-        found = []
-        for line in self.lines(sizes):
-            found.append(np.stack([t.places for t in line.taps], 1))
-        units = [prod(sizes[a + 1 :]) for a in range(self.axes)]
-        total = np.zeros((), np.int64)
-        for a, places in enumerate(found):
-            to = [1] * (2 * self.axes)
-            to[a], to[self.axes + a] = places.shape
-            total = total + (places * units[a]).reshape(to)
-        return total.reshape(*total.shape[: self.axes], -1)
-
-    def windows(self, x: Any) -> Any:
-        """[batch, *counts, places, C]; what short windows lack repeats their last."""
-        flat = batched(self, x)
-        flat = shape.reshape(flat, (flat.shape[0], prod(self.sizes(x)), x.shape[-1]))
-        return gather.take(flat, lift(self.rows(self.sizes(x))), axis=1)
-
-    def unwindowed(self, y: Any, to: Sizes) -> Any:
-        """The transpose of windows."""
-        sizes = to[-1 - self.axes : -1]
-        flat = (prod(to[: -1 - self.axes]), prod(sizes), to[-1])
-        rows = self.rows(sizes)
-        found = apply(index.IndexAdd((1,), 1, flat), y, lift(rows[None]))
-        return shape.reshape(found, to)
-
-
-def batched(op_: Pool, x: Any) -> Any:
-    """x with one axis for its batch."""
-    own = x.shape[-1 - op_.axes :]
-    return shape.reshape(x, (prod(x.shape[: -1 - op_.axes]), *own))
-
-
-# -- where the largest are ---------------------------------------------------------------------
-
-
-def largest(op_: Pool, x: np.ndarray) -> np.ndarray:
-    """The largest of each window."""
-    for line in reversed(op_.along(x)):
-        x = pool_axis.largest(x, line)
-    return x
-
-
-def winners(op_: Pool, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes of the first largest of each window, and places in a row, from its start."""
-    lines = op_.along(x)
+def winners(op_: Pool, x: np.ndarray, *, spatial: bool = False) -> np.ndarray:
+    """Where the first largest of each window is, in x or in its spatial axes, in a row."""
+    lines, sizes, channels = op_.along(x), op_.sizes(x), x.shape[-1]
     kind = np.min_scalar_type(prod(len(n.taps) for n in lines)).type
-    code, radix = None, 1
+    code, radix, batch = None, 1, prod(x.shape[: -1 - op_.axes])
     for line in reversed(lines):
         out = pool_axis.largest(x, line)
         code = pool_axis.chosen(x, out, line, code, radix, kind)
         x, radix = out, radix * len(line.taps)
-    assert code is not None
-    return code, _steps(op_, lines, op_.sizes(code))
+    each = 1 if spatial else channels
+    inside, start = (
+        np.zeros(1, np.int64),
+        np.arange(batch) * (0 if spatial else prod(sizes) * each),
+    )
+    for a, line in enumerate(lines):
+        step = prod(sizes[a + 1 :]) * each
+        at = np.array([t.at for t in line.taps]) * step
+        inside = (inside[:, None] + at).reshape(-1)
+        start = start[..., None] + line.starts * step
+    start = start[..., None] if spatial else start[..., None] + np.arange(channels)
+    found = np.take(inside, x if code is None else code).reshape(*start.shape[:-1], channels)
+    found += start
+    return found.reshape(out.shape)
 
 
+class Largest(Pool):
+    """The largest of each window; NaN if one of them is. Keeps x."""
+
+    uniform = True
+    takes = "real"
+
+    def shape(self, x: Spec) -> Spec:
+        return x.with_shape(self.pooled(x))
+
+    def forward(self, x):
+        for line in reversed(self.along(x)):
+            x = pool_axis.largest(x, line)
+        return x
+
+    def jvp(self, dx, x):
+        return apply(self.picking(), dx, x)
+
+    def vjp(self, g, x):
+        return apply(self.pulling(), g, x)
+
+    def expand(self, x):
+        score, _ = _scores(self, x)
+        return shape.reshape(extrema.max(score, axis=-2), self.pooled(x))
+
+
+class Pick(Pool, Linear):
+    """The elements of v where x has the first largest of each window."""
+
+    fixed = ("x",)
+
+    def shape(self, v: Spec, x: Spec) -> Spec:
+        return v.with_shape(self.pooled(same(self.name, v=v, x=x)))
+
+    def forward(self, v, x):
+        same(self.name, v=v, x=x)
+        return np.take(v, winners(self, x))
+
+    def transpose(self, g, x):
+        return apply(self.pulling(), g, x)
+
+    def expand(self, v, x):
+        found = select.where(_firsts(self, x), self.windows(v), 0.0)
+        return shape.reshape(reduce.sum(found, axis=-2), self.pooled(x))
+
+
+class Pull(Pool, Linear):
+    """Zeros like x, with y of each window added to the first of its largest."""
+
+    fixed = ("x",)
+
+    def shape(self, y: Spec, x: Spec) -> Spec:
+        self.fits(y, x)
+        return y.with_shape(x.shape)
+
+    def fits(self, y: Any, x: Any) -> None:
+        if y.shape != self.pooled(x):
+            raise ShapeError(f"{self.name}: y {y.shape} must have the shape {self.pooled(x)}")
+
+    def forward(self, y, x):
+        self.fits(y, x)
+        out, where = np.zeros(x.size, y.dtype), winners(self, x).reshape(-1)
+        if all(line.apart for line in self.along(x)):
+            out[where] = y.reshape(-1)
+        else:
+            np.add.at(out, where, y.reshape(-1))
+        return out.reshape(x.shape)
+
+    def transpose(self, g, x):
+        return apply(self.picking(), g, x)
+
+    def expand(self, y, x):
+        given = select.where(_firsts(self, x), pool_windows.each(self, y), 0.0)
+        return self.unwindowed(given, x.shape)
+
+
+class Places(Pool):
+    """Where the first largest of each window is: its place in x's spatial axes, in a row."""
+
+    uniform = True
+    takes = "real"
+    no_derivative = INDEX
+    host = "the places are found by NumPy, axis by axis"
+
+    def shape(self, x: Spec) -> Spec:
+        return Spec(self.pooled(x), dt.int64)
+
+    def forward(self, x):
+        return winners(self, x, spatial=True)
+
+
+def _scores(op_: Pool, x: Any) -> tuple[Any, Any]:
+    """Windows with -inf where there is no element, and where there is one."""
+    there = op_.windows(lift(np.ones((1, *op_.sizes(x), 1), bool)))
+    low = lift(np.asarray(pool_axis.lowest(x.dtype), x.dtype))
+    return select.where(there, op_.windows(x), low), there
+
+
+def _firsts(op_: Pool, x: Any) -> Any:
+    """Which place of each window is the first of the largest."""
+    score, there = _scores(op_, x)
+    best = extrema.max(score, axis=-2, keepdims=True)
+    hit = ((score == best) | (score != score)) & there
+    first = extrema.argmax(hit, axis=-2, keepdims=True)
+    return first == lift(np.arange(score.shape[-2]).reshape(-1, 1))
+
+
+# -- windows that repeat -----------------------------------------------------------------------
+
+
+class Repeated(Framed):
+    """The kin of MaxPool."""
+
+    def picking(self) -> Any:
+        return MaxPoolPick(*self.own)
+
+    def pulling(self) -> Any:
+        return MaxPoolPull(*self.own)
+
+
+@op
+class MaxPool(Repeated, Largest):
+    """The largest of each window; NaN if one of them is. Keeps x."""
+
+    @staticmethod
+    def samples(rng):
+        for frame, x, _ in pool_windows.frames(rng):
+            yield MaxPool(*frame), x
+        yield MaxPool((2,), (1,), (1,), (1,), (4,)), rng.integers(-9, 9, (2, 3, 2))
+
+    @staticmethod
+    def refuses(rng):
+        two = MaxPool((2,), (1,), (1,), (0,), (2,))
+        yield two, np.ones((3, 1)) + 1j, "it takes real dtypes"
+        yield two, np.ones(3), "must have more than 1 axes"
+        yield MaxPool((2,), (1,), (2,), (1,), (1,)), np.ones((1, 1)), "holds no element"
+
+
+@op
+class MaxPoolPick(Repeated, Pick):
+    """The elements of v where x has the first largest of each window."""
+
+    @staticmethod
+    def samples(rng):
+        for frame, x, _ in pool_windows.frames(rng):
+            yield MaxPoolPick(*frame), rng.normal(size=x.shape), x
+
+    @staticmethod
+    def refuses(rng):
+        two = MaxPoolPick((2,), (1,), (1,), (0,), (2,))
+        yield two, np.ones((3, 1)), np.ones((3, 2)), "operands must have one shape"
+
+
+@op
+class MaxPoolPull(Repeated, Pull):
+    """Zeros like x, with y of each window added to the first of its largest."""
+
+    @staticmethod
+    def samples(rng):
+        for frame, x, y in pool_windows.frames(rng):
+            yield MaxPoolPull(*frame), y, x
+
+    @staticmethod
+    def refuses(rng):
+        two = MaxPoolPull((2,), (1,), (1,), (0,), (2,))
+        yield two, np.ones((3, 1)), np.ones((3, 1)), "must have the shape (2, 1)"
+
+
+@op
+class MaxPoolPlaces(Framed, Places):
+    """Where the first largest of each window is: its place in x's spatial axes, in a row."""
+
+    @staticmethod
+    def samples(rng):
+        for frame, x, _ in pool_windows.frames(rng):
+            yield MaxPoolPlaces(*frame), x
+
+
+# -- windows told one by one -------------------------------------------------------------------
+
+
+class Single(Spanned):
+    """The kin of MaxSpan."""
+
+    def picking(self) -> Any:
+        return MaxSpanPick(*self.own)
+
+    def pulling(self) -> Any:
+        return MaxSpanPull(*self.own)
+
+
+@op
+class MaxSpan(Single, Largest):
+    """The largest from each start to each stop; NaN if one of them is. Keeps x."""
+
+    @staticmethod
+    def samples(rng):
+        for own, x, _ in pool_windows.spans(rng):
+            yield MaxSpan(*own), x
+
+    @staticmethod
+    def refuses(rng):
+        yield MaxSpan(((0, 1),), ((1, 4),)), np.ones((3, 1)), "windows end at (4,)"
+
+
+@op
+class MaxSpanPick(Single, Pick):
+    """The elements of v where x has the first largest from each start to each stop."""
+
+    @staticmethod
+    def samples(rng):
+        for own, x, _ in pool_windows.spans(rng):
+            yield MaxSpanPick(*own), rng.normal(size=x.shape), x
+
+
+@op
+class MaxSpanPull(Single, Pull):
+    """Zeros like x, with y of each window added to the first of its largest."""
+
+    @staticmethod
+    def samples(rng):
+        for own, x, y in pool_windows.spans(rng):
+            yield MaxSpanPull(*own), y, x
+
+
+@op
+class MaxSpanPlaces(Spanned, Places):
+    """Where the first largest from each start to each stop is, in x's spatial axes."""
+
+    @staticmethod
+    def samples(rng):
+        for own, x, _ in pool_windows.spans(rng):
+            yield MaxSpanPlaces(*own), x

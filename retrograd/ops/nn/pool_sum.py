@@ -12,33 +12,33 @@ from retrograd.core.interpret import apply
 from retrograd.core.op import Linear, op
 from retrograd.core.spec import Spec
 from retrograd.ops import create, join, pad, reduce, shape, slices
-from retrograd.ops.nn import pool_axis, pool_max
+from retrograd.ops.nn import pool_axis, pool_windows
 from retrograd.ops.nn.geometry import Sizes
-from retrograd.ops.nn.pool_max import Pool
+from retrograd.ops.nn.pool_windows import Framed
 
 
 @op
-class WindowSum(Pool, Linear):
+class WindowSum(Framed, Linear):
     """The sum of each window. Keeps nothing."""
 
     def shape(self, x: Spec) -> Spec:
         return x.with_shape(self.pooled(x))
 
     def forward(self, x):
-        for lead, steps, count in self.along(x):
-            x = pool_axis.summed(x, lead, steps, count)
+        for line in reversed(self.along(x)):
+            x = pool_axis.summed(x, line)
         return x
 
     def transpose(self, g, x: Spec):
         return apply(WindowSpread(*self.frame, self.sizes(x)), g)
 
     def expand(self, x):
-        found = reduce.sum(pool_max.windows(self, x), axis=-2, dtype=x.dtype)
+        found = reduce.sum(self.windows(x), axis=-2, dtype=x.dtype)
         return shape.reshape(found, self.pooled(x))
 
     @staticmethod
     def samples(rng):
-        for frame, x, _ in pool_max.cases(rng):
+        for frame, x, _ in pool_windows.frames(rng):
             yield WindowSum(*frame), x
         yield WindowSum((2,), (1,), (1,), (1,), (3,)), rng.normal(size=(2, 1)) + 1j
 
@@ -48,7 +48,7 @@ class WindowSum(Pool, Linear):
 
 
 @op
-class WindowSpread(Pool, Linear):
+class WindowSpread(Framed, Linear):
     """Axes of `lengths`, whose elements are the sums of the windows that they lie in."""
 
     kernel: Sizes
@@ -71,21 +71,21 @@ class WindowSpread(Pool, Linear):
 
     def forward(self, y):
         to = Spec(self.result(y), y.dtype)
-        for (lead, steps, _), size in zip(self.along(to)[::-1], self.lengths, strict=True):
-            y = pool_axis.spread(y, lead, steps, size)
+        for line, size in zip(self.along(to), self.lengths, strict=True):
+            y = pool_axis.spread(y, line, size)
         return y
 
     def transpose(self, g):
         return apply(WindowSum(*self.frame), g)
 
     def expand(self, y):
-        apart = pool_max.each(self, y)
+        apart = pool_windows.each(self, y)
         wide = (*apart.shape[:-2], prod(self.kernel), y.shape[-1])
-        return pool_max.unwindowed(self, shape.broadcast_to(apart, wide), self.result(y))
+        return self.unwindowed(shape.broadcast_to(apart, wide), self.result(y))
 
     @staticmethod
     def samples(rng):
-        for frame, x, y in pool_max.cases(rng):
+        for frame, x, y in pool_windows.frames(rng):
             axes = len(frame.counts)
             yield WindowSpread(*frame, x.shape[-1 - axes : -1]), y
 
