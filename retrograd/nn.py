@@ -43,6 +43,7 @@ from retrograd.ops.nn.class_losses import (
     nll,
     triplet,
 )
+from retrograd.ops.nn.clip import clip_global_norm, clip_values
 from retrograd.ops.nn.conv import conv, conv_transpose, depthwise_conv, separable_conv
 from retrograd.ops.nn.ctc import ctc
 from retrograd.ops.nn.deform import deform_conv
@@ -103,6 +104,8 @@ __all__ = [
     "bce",
     "bce_logits",
     "celu",
+    "clip_global_norm",
+    "clip_values",
     "col2im",
     "contrastive",
     "conv",

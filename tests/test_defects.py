@@ -6,17 +6,19 @@ Here: what belongs to the engine. Elsewhere, and later:
   (test_elementary), N1, N18 (test_index), N5, N14, N15 (test_reduce), N17 (test_arithmetic,
   test_elementary, test_special_ops, test_cumulative, test_reduce; tests/test_kinks.py holds
   the whole table of subgradients)
-- tests/test_docs.py: Y32 (everything that the documents show is run)
-- with the next issue (losses, activations, convolutions, norms, pools, recurrent cells,
-  attention, linear algebra, training): Y3, Y4, Y5, Y6, Y11, Y12, Y13, Y16, Y17, Y20, Y21,
-  Y28, Y29, Y33, Y34, N2, N3, N4, N23, N25, N29, and what Y22 and N28 say of those families
+- tests/test_docs.py: Y32, with a test below (everything that the documents show is run)
+- tests/ops/nn: Y3, Y4, Y5, Y11, Y12, Y13, Y16, Y17, Y20, Y21, Y28, Y29, Y31, Y33, Y34, N2, N3,
+  N4, N25, N29, and what Y22, Y23 and N28 say of those families
+- tests/ops/decompose: N23
 """
 
 import copy
 import gc
 import itertools
+import re
 import tracemalloc
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -711,3 +713,18 @@ def test_N28_ops_that_were_missing_have_both_modes(f, rng):
 def test_plain_tensors_stay_plain(rng):
     """What these tests call a constant is a Tensor without a node."""
     assert type(array(rng, 2)) is Tensor
+
+
+def test_Y6_there_is_no_mixed_precision_step_that_does_nothing():
+    """Real scaling, or absent: no name of ours promises it before it exists."""
+    public = {n.lower() for space in (rg, rg.nn, rg.debug) for n in dir(space)}
+    assert not {n for n in public if "amp" in n.split("_") or "mixed" in n or "scaler" in n}
+
+
+def test_Y32_the_readme_names_only_what_exists():
+    """Every `rg.name` of the README is there; that its code runs is tests/test_docs.py."""
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    for name in sorted(set(re.findall(r"\brg\.([a-z_A-Z.0-9]*[a-zA-Z_0-9])", text))):
+        found = rg
+        for part in name.split("."):
+            found = getattr(found, part)

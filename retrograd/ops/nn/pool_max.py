@@ -8,7 +8,7 @@ kin have windows that repeat, `MaxSpan` and its kin windows that are told one by
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 

@@ -28,6 +28,8 @@ class Pool(Op):
     lines: ClassVar[Callable[..., Any]]  # sizes -> the windows along each axis
     windows: ClassVar[Callable[..., Any]]  # in ops: [batch, *counts, places, C]
     unwindowed: ClassVar[Callable[..., Any]]  # the transpose of it
+    picking: ClassVar[Callable[..., Any]]  # the op that takes the largest's places
+    pulling: ClassVar[Callable[..., Any]]  # the op that adds to them
 
     def sizes(self, x: Any) -> Sizes:
         """The axes that windows go over."""
