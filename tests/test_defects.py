@@ -1,4 +1,4 @@
-"""The defects of the seeds (spec/ops.md, section 4): each has a test with its number.
+"""The defects of the documents that the project started from: each has a test with its number.
 
 Here: what belongs to the engine. Elsewhere, and later:
 

@@ -75,7 +75,7 @@ def test_asarray_reads_arrays_of_others():
     import torch
 
     assert rg.asarray(torch.ones(2, dtype=torch.float64)).dtype == np.float64
-    assert rg.asarray(jnp.ones(2)).dtype == np.float32
+    assert rg.asarray(jnp.ones(2, dtype=np.float32)).dtype == np.float32
 
 
 def test_asarray_with_a_dtype():

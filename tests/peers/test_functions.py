@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from peers.against import agree, floating
 from peers.functions import PEERS, Row
+from peers.test_special import ELSEWHERE, ROWS
 
 import retrograd as rg
 from retrograd.core.op import REGISTRY
@@ -35,8 +36,9 @@ def public():
 def test_every_function_has_a_row():
     """Functions that are one op under its own name have their row among the ops."""
     ops = {cls.name for cls in REGISTRY.values()}
+    special = {f"special.{name}" for name in (*ROWS, *ELSEWHERE)}
     missing = {n for n in public() if n.rpartition(".")[2] not in ops} - PEERS.keys()
-    assert missing == set()
+    assert missing - special == set()
 
 
 @pytest.mark.peers("numpy")

@@ -20,6 +20,7 @@ ROWS = {
     "i1": [X],
     "i1e": [X],
 }
+ELSEWHERE = ("betainc", "zeta", "j0", "j1")  # below
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -49,3 +50,11 @@ def test_betainc_and_zeta_in_their_last_argument():
         assert_close(ours, np.asarray(wanted), tolerance=1e-9, what=name)
         with pytest.raises(rg.DerivativeError, match="no closed form"):
             rg.vjp(getattr(rg.special, name), *first, last)[1](np.ones(6))
+
+
+def test_bessel_functions_of_the_first_kind_in_torch():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in ((rg.special.j0, "bessel_j0"), (rg.special.j1, "bessel_j1")):
+        x = np.concatenate([X, -X])
+        found = getattr(torch.special, theirs)(torch.from_numpy(x)).numpy()
+        assert_close(ours(x), found)

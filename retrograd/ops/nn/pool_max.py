@@ -109,11 +109,8 @@ class Pull(Pool, Linear):
 
     def forward(self, y, x):
         self.fits(y, x)
-        out, where = np.zeros(x.size, y.dtype), winners(self, x).reshape(-1)
-        if all(line.apart for line in self.along(x)):
-            out[where] = y.reshape(-1)
-        else:
-            np.add.at(out, where, y.reshape(-1))
+        out = np.zeros(x.size, y.dtype)
+        np.add.at(out, winners(self, x).reshape(-1), y.reshape(-1))
         return out.reshape(x.shape)
 
     def transpose(self, g, x):
