@@ -57,4 +57,4 @@ def test_bessel_functions_of_the_first_kind_in_torch():
     for ours, theirs in ((rg.special.j0, "bessel_j0"), (rg.special.j1, "bessel_j1")):
         x = np.concatenate([X, -X])
         found = getattr(torch.special, theirs)(torch.from_numpy(x)).numpy()
-        assert_close(ours(x), found)
+        assert_close(ours(x), found, tolerance=1e-8)  # PyTorch's j1 is good to 1e-9

@@ -44,9 +44,10 @@ def _taken(start: int, stop: int, before: int) -> slice:
 def windows(x: np.ndarray, frame: Frame, groups: int) -> np.ndarray:
     """The view [groups, N, *counts, *kernel, C / groups] of x, whose border is there."""
     *lead, channels = x.shape
-    apart = np.moveaxis(x.reshape(*lead, groups, channels // groups), -2, 0)
-    if groups > 1:
-        apart = np.ascontiguousarray(apart)  # longer runs: tiles are copied faster
+    apart = x[None]
+    if groups > 1:  # regrouped, runs are longer and tiles are copied faster
+        apart = np.moveaxis(x.reshape(*lead, groups, channels // groups), -2, 0)
+        apart = np.ascontiguousarray(apart)
     group, batch, *steps, last = apart.strides
     along = [a * s for a, s in zip(steps, frame.stride, strict=True)]
     inside = [a * d for a, d in zip(steps, frame.dilation, strict=True)]

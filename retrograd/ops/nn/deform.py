@@ -164,26 +164,26 @@ def deform_conv(
     groups there are follows from offset; they part the in channels. With `layout="NCHW"`
     offset and mask too have their last axis second, and are then torchvision's.
 
-    Keeps x, offset, mask and w. The gradient at whole positions is that towards the next
-    element.
+    Keeps x, offset, mask and w.
     """
     who = "deform_conv"
-    x, offset, mask = (
-        v if v is None else geometry.channels_last(who, lift(v), layout)
-        for v in (x, offset, mask)
-    )
-    w = lift(w)
+    x, offset = (geometry.channels_last(who, lift(v), layout) for v in (x, offset))
+    mask, w = mask if mask is None else geometry.channels_last(who, lift(mask), layout), lift(w)
     groups = conv.parted(who, x, w, groups)
     frame = geometry.frame(
         who, x.shape[1:-1], w.shape[:-2], stride=stride, padding=padding, dilation=dilation
     )
-    many = _groups(who, x, offset, frame)
+    places = _groups(who, x, offset, frame) * prod(frame.kernel)
     if mask is None:
-        places = many * prod(frame.kernel)
         mask = create.ones((*offset.shape[:-1], places), dtype=offset.dtype)
     op_ = DeformConv(frame.stride, frame.dilation, frame.before, groups)
     out = apply(op_, x, offset, mask, w)
     return geometry.as_given(who, conv.biased(who, out, b), layout)
+
+
+def _whole(offset: Any, places: int) -> Tensor:
+    """The mask that leaves every place as it is."""
+    return create.ones((*offset.shape[:-1], places), dtype=offset.dtype)
 
 
 def _groups(who: str, x: Any, offset: Any, frame: Frame) -> int:

@@ -8,7 +8,7 @@ runs forward and what runs backward cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from retrograd.core.errors import ArgumentError, ShapeError
@@ -118,6 +118,31 @@ def frame(
 
     A partial window begins inside the axis or the padding before it, as PyTorch has it.
     """
+    options_ = tuple(_frozen(o) for o in (kernel, stride, padding, dilation))
+    plan = _known if _plain(options_) else _framed
+    return plan(who, sizes, *options_, ceil_mode)
+
+
+def _frozen(option: Any) -> Any:
+    return tuple(map(_frozen, option)) if isinstance(option, (tuple, list)) else option
+
+
+def _plain(option: Any) -> bool:
+    """Whether equal options mean the same: 1 is 1.0 to a cache, but not to us."""
+    if type(option) is tuple:
+        return all(map(_plain, option))
+    return type(option) in (int, str)
+
+
+def _framed(
+    who: str,
+    sizes: Sizes,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,  # noqa: FBT001 - the cache's key
+) -> Frame:
     axes = len(sizes)
     kernel = per_axis(who, "the kernel", kernel, axes)
     stride = per_axis(who, "stride", stride, axes)
@@ -138,6 +163,9 @@ def frame(
         counts.append(count - (ceil_mode and (count - 1) * s >= n + pair[0]))
     before = tuple(pair[0] for pair in pairs)
     return plain(Frame(kernel, stride, dilation, before, tuple(map(int, counts))))
+
+
+_known = lru_cache(4096)(_framed)
 
 
 def plain(frame_: Frame) -> Frame:
@@ -181,7 +209,8 @@ def first(who: str, layout: str | None, ndim: int) -> bool:
     return word[1] == "C" and ndim > 2
 
 
-def inhabited(who: str, frame_: Frame, sizes: Sequence[int]) -> None:
+@lru_cache(1024)
+def inhabited(who: str, frame_: Frame, sizes: Sizes) -> None:
     """Refuse windows of a pool that lie wholly in the padding."""
     for a, (n, k, s, d, b, c) in enumerate(zip(sizes, *frame_, strict=True)):
         outside = [o * s - b for o in (*range(min(c, -(-b // s))), c - 1)]

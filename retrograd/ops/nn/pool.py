@@ -8,6 +8,7 @@ says. `ceil_mode` adds a last, partial window. `layout="NCHW"` has the channels 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf, prod
 from typing import Any
 
@@ -121,24 +122,27 @@ def avg_pool(
     return geometry.as_given(who, _mean(x, frame, counts), layout)
 
 
-def _mean(x: Any, frame: Frame, counts: np.ndarray) -> Any:
+def _mean(x: Any, frame: Frame, counts: Any) -> Any:
     """Sums of windows over their counts; halves are summed and divided in float32."""
     out = x.dtype if dt.is_inexact(x.dtype) else dt.float32
-    x = cast.astype(x, dt.float32 if out in dt.HALF else out)
+    wide = dt.float32 if out in dt.HALF else out
+    x = x if x.dtype == wide else cast.astype(x, wide)
     total = apply(pool_sum.WindowSum(*frame), x)
-    if counts.size and (counts == counts.flat[0]).all():
-        return cast.astype(total / float(counts.flat[0]), out)
-    return cast.astype(total / lift(counts.astype(dt.real_of(x.dtype))), out)
+    if isinstance(counts, np.ndarray):
+        counts = lift(counts.astype(dt.real_of(x.dtype)))
+    mean = total / counts
+    return mean if mean.dtype == out else cast.astype(mean, out)
 
 
-def _counted(frame: Frame, sizes: Sizes, pads: geometry.Pairs) -> np.ndarray:
-    """How many places of each window count: [*counts, 1]."""
+@lru_cache(1024)
+def _counted(frame: Frame, sizes: Sizes, pads: geometry.Pairs) -> Any:
+    """How many places of each window count: one number, or [*counts, 1]."""
     total = np.ones((), np.int64)
     for n, k, s, _, b, c, pad in zip(sizes, *frame, pads, strict=True):
         start = np.arange(c) * s - b
         inside = np.minimum(start + k, n + pad[1]) - np.maximum(start, -pad[0])
         total = total[..., None] * inside
-    return total[..., None]
+    return float(total.flat[0]) if (total == total.flat[0]).all() else total[..., None]
 
 
 def lp_pool(
