@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import imports, tiny
+from benchmarks import heavy, imports, tiny
 
 HERE = Path(__file__).parent
-SUBJECTS = (tiny, imports)
+SUBJECTS = (tiny, imports, heavy)
 
 
 def machine() -> dict[str, str]:

@@ -80,7 +80,9 @@ def parted(who: str, x: Any, w: Any, groups: Any) -> int:
             f"{who}: x {x.shape} has {deep} channels; w {w.shape} is [*kernel, in / groups, "
             f"out] for {w.shape[-2]} in each of {groups} groups"
         )
-    if groups and wide % groups:
+    if not groups:
+        raise ShapeError(f"{who}: x {x.shape} has no channels")
+    if wide % groups:
         raise ShapeError(f"{who}: {wide} out channels cannot be parted into {groups} groups")
     return groups
 
@@ -204,7 +206,7 @@ def _spread(
             raise ArgumentError(
                 f"{who}: output_padding {m} must be less than the stride {s} or dilation {d}"
             )
-    return geometry.plain(frame), sizes
+    return geometry.plain(frame), options.possible(who, sizes)
 
 
 def _swapped(w: Any, groups: int) -> Any:

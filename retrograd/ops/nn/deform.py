@@ -181,11 +181,6 @@ def deform_conv(
     return geometry.as_given(who, conv.biased(who, out, b), layout)
 
 
-def _whole(offset: Any, places: int) -> Tensor:
-    """The mask that leaves every place as it is."""
-    return create.ones((*offset.shape[:-1], places), dtype=offset.dtype)
-
-
 def _groups(who: str, x: Any, offset: Any, frame: Frame) -> int:
     """How many groups of channels have offsets of their own."""
     each = prod(frame.kernel) * len(frame.kernel)

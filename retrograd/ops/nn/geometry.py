@@ -118,9 +118,10 @@ def frame(
 
     A partial window begins inside the axis or the padding before it, as PyTorch has it.
     """
-    options_ = tuple(_frozen(o) for o in (kernel, stride, padding, dilation))
-    plan = _known if _plain(options_) else _framed
-    return plan(who, sizes, *options_, ceil_mode)
+    kernel, stride = _frozen(kernel), _frozen(stride)
+    padding, dilation = _frozen(padding), _frozen(dilation)
+    plan = _known if _plain((kernel, stride, padding, dilation)) else _framed
+    return plan(who, sizes, kernel, stride, padding, dilation, ceil_mode)
 
 
 def _frozen(option: Any) -> Any:
@@ -162,7 +163,9 @@ def _framed(
         count = (room + (s - 1) * ceil_mode) // s + 1
         counts.append(count - (ceil_mode and (count - 1) * s >= n + pair[0]))
     before = tuple(pair[0] for pair in pairs)
-    return plain(Frame(kernel, stride, dilation, before, tuple(map(int, counts))))
+    found = plain(Frame(kernel, stride, dilation, before, tuple(map(int, counts))))
+    options.possible(who, found.reach)
+    return found
 
 
 _known = lru_cache(4096)(_framed)
