@@ -52,7 +52,7 @@ class Standardize(Op):
             x = x - np.add.reduce(x, axis=self.axis, keepdims=True) / n
         mean_square = np.add.reduce(np.square(x), axis=self.axis, keepdims=True) / n
         scale = 1 / np.sqrt(mean_square + x.dtype.type(self.eps))
-        return x * scale, scale
+        return np.multiply(x, scale, out=x if self.centred else None), scale
 
     def _centre(self, t):
         return t - self._mean(t) if self.centred else t

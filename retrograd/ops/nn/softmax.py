@@ -34,8 +34,10 @@ class Softmax(Op):
         return x
 
     def forward(self, x):
-        e = np.exp(_shifted(x, self.axis))
-        return e / np.add.reduce(e, axis=self.axis, keepdims=True)
+        e = _shifted(x, self.axis)
+        np.exp(e, out=e)
+        e /= np.add.reduce(e, axis=self.axis, keepdims=True)
+        return e
 
     def jvp(self, dx, out):
         return self._project(dx, out)

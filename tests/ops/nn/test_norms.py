@@ -138,3 +138,16 @@ def test_activations_are_finite_far_out(name):
     assert np.isfinite(value.numpy()).all()
     assert np.isfinite(grad.numpy()).all()
     assert grad.dtype == np.float32
+
+
+def test_the_normal_law_of_float32_is_right_in_the_tails():
+    x = np.linspace(-12, 12, 20001).astype(np.float32)
+    wide = a.normal_law(x.astype(np.float64))
+    found = a.normal_law(x)
+    assert found.dtype == np.float32
+    assert np.abs(found / wide - 1).max() < 2e-5
+    assert np.abs(found / wide - 1)[np.abs(x) < 2].max() < 1e-6
+    edge = np.array([-np.inf, np.inf, np.nan, -40.0, 40.0], np.float32)
+    np.testing.assert_array_equal(
+        a.normal_law(edge), a.normal_law(edge.astype(np.float64)).astype(np.float32)
+    )
