@@ -25,6 +25,10 @@ REASONS = {
     "rows": "several NumPy passes over memory, on one thread",
     "gather": "NumPy adds duplicate rows on one thread",
     "attention": "tiles of NumPy calls, exp on one thread",
+    "resize": "a pass for each axis and corner, on one thread",
+    "lapack": "NumPy keeps no factorization, so the backward pass factors again",
+    "fft": "NumPy's transform against MKL's",
+    "sort": "NumPy sorts with the stable algorithm, on one thread, and gathers",
     "distances": "differences, not products, for accuracy; on one thread",
 }
 
@@ -61,7 +65,9 @@ def cases() -> Iterator[tuple[str, str, Any, Any, list[np.ndarray]]]:
         [normal(2048, 1000)],
     )
     yield from _convolutions(nn, f)
+    yield from _images(nn, f)
     yield from _sequences(nn, f, torch)
+    yield from _algebra(torch)
     yield (
         "embedding 20,000 x 128, 50,000 ids",
         "gather",
@@ -110,6 +116,67 @@ def _convolutions(nn: Any, f: Any) -> Iterator[Any]:
         lambda x: f.max_pool2d(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1),
         [image],
     )
+
+
+def _images(nn: Any, f: Any) -> Iterator[Any]:
+    image, volume = normal(8, 28, 28, 64), normal(2, 8, 16, 16, 16)
+
+    def first(g: Any) -> Callable[..., Any]:
+        return lambda x, *rest: g(x.movedim(-1, 1), *rest).movedim(1, -1)
+
+    yield (
+        "conv 2x8x16x16x16, 3x3x3 to 32",
+        "conv",
+        _padded(nn.conv),
+        first(lambda x, w: f.conv3d(x, w.permute(4, 3, 0, 1, 2), padding=1)),
+        [volume, normal(3, 3, 3, 16, 32)],
+    )
+    average = first(lambda x: f.avg_pool2d(x, 2))
+    yield "avg_pool 8x28x28x64, 2x2", "pool", lambda x: nn.avg_pool(x, 2), average, [image]
+    zeros, ones = np.zeros(64, np.float32), np.ones(64, np.float32)
+    yield (
+        "batch_norm 8x28x28x64",
+        "rows",
+        lambda x, w, b: nn.batch_norm(x, zeros, ones, w, b, training=True)[0],
+        first(lambda x, w, b: f.batch_norm(x, None, None, w, b, training=True)),
+        [image, normal(64), normal(64)],
+    )
+    yield (
+        "resize 8x28x28x64 to 56x56",
+        "resize",
+        lambda x: nn.resize(x, (56, 56)),
+        first(lambda x: f.interpolate(x, (56, 56), mode="bilinear")),
+        [image],
+    )
+    grid = RNG.uniform(-1, 1, (8, 28, 28, 2)).astype(np.float32)
+    yield (
+        "grid_sample 8x28x28x64",
+        "gather",
+        lambda x, g: nn.grid_sample(x, g, align_corners=False),
+        lambda x, g: f.grid_sample(x.movedim(-1, 1), g, align_corners=False).movedim(1, -1),
+        [image, grid],
+    )
+
+
+def _algebra(torch: Any) -> Iterator[Any]:
+    square = normal(256, 256)
+    definite = square @ square.T / 256 + np.eye(256, dtype=np.float32)
+    both = [definite, normal(256, 64)]
+    yield "solve 256", "lapack", rg.linalg.solve, torch.linalg.solve, both
+    yield "cholesky 256", "lapack", rg.linalg.cholesky, _lower(torch), [definite]
+    yield "svdvals 256", "lapack", rg.linalg.svdvals, torch.linalg.svdvals, [square]
+    wave = normal(256, 4096)
+    ours, theirs = (lambda x, f=f: abs(f(x)) ** 2 for f in (rg.fft.rfft, torch.fft.rfft))
+    yield "|rfft|^2 256 x 4096", "fft", ours, theirs, [wave]
+    sums = (lambda x: rg.cumulative_sum(x, axis=1)), (lambda x: torch.cumsum(x, 1))
+    yield "cumulative_sum 1024 x 1024", "rows", *sums, [normal(1024, 1024)]
+    sorts = (lambda x: rg.sort(x, axis=1)), (lambda x: torch.sort(x, dim=1, stable=True)[0])
+    yield "sort 1024 x 1024", "sort", *sorts, [normal(1024, 1024)]
+
+
+def _lower(torch: Any) -> Callable[..., Any]:
+    # ours reads the Hermitian part, so its gradient is symmetric: so is this one's
+    return lambda x: torch.linalg.cholesky((x + x.T) / 2)
 
 
 def _padded(conv: Any) -> Callable[..., Any]:
