@@ -176,6 +176,31 @@ def test_values_and_gradients_agree(number):
     expected = theirs(*tensors)
     out, pull = rg.vjp(ours, *arrays)
     assert_close(out, expected.detach().numpy(), what=name)
-    g = np.random.default_rng(0).normal(size=out.shape)
-    wanted = torch.autograd.grad(expected, tensors, torch.tensor(g))
-    assert_close(list(pull(g)), [w.numpy() for w in wanted], what=f"{name} gradient")
+    rng = np.random.default_rng(0)
+    g = rng.normal(size=out.shape)
+    wanted = torch.autograd.grad(expected, tensors, torch.tensor(g), create_graph=True)
+    assert_close(list(pull(g)), [w.detach().numpy() for w in wanted], what=f"{name} gradient")
+    second_order(name, ours, arrays, tensors, wanted, [g, rng])
+
+
+def second_order(name, ours, arrays, tensors, wanted, given):
+    """The gradient of <gradient, v>, where PyTorch can give it."""
+    import torch
+
+    g, rng = given
+    vs = [rng.normal(size=x.shape) for x in arrays]
+    along = sum((w * torch.tensor(v)).sum() for w, v in zip(wanted, vs, strict=True))
+    if not along.requires_grad:
+        return  # straight pieces: nothing to differentiate again
+    try:
+        twice = torch.autograd.grad(along, tensors, allow_unused=True)
+    except RuntimeError:  # PyTorch has no second derivative of this one
+        return
+    _, found = rg.jvp(
+        lambda *xs: rg.vjp(ours, *xs)[1](g), arrays, vs
+    )  # the Hessian is symmetric
+    zeros = [np.zeros_like(x) for x in arrays]
+    theirs = [
+        z if t is None else t.numpy(force=True) for t, z in zip(twice, zeros, strict=True)
+    ]
+    assert_close(list(found), theirs, what=f"{name} second order")
