@@ -7,6 +7,7 @@ places and with weights that depend on lengths alone. Nothing is kept for the de
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -75,6 +76,9 @@ def _areas(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     near = start + np.arange(int((stop - start).max(initial=1)))[:, None]
     weights = (near < stop) / np.maximum(stop - start, 1)
     return np.clip(near, 0, max(length - 1, 0)), weights
+
+
+DENSE = 512  # up to this length the transpose is a product with a matrix of all weights
 
 
 class Resampling(Linear):
@@ -164,6 +168,8 @@ class ResampleBack(Resampling):
     def forward(self, x):
         out = np.zeros(self.shape(Spec(x.shape, x.dtype)).shape, x.dtype)
         near, weights = self.plan(x)
+        if self.length <= DENSE and x.size:
+            return self._as_matrix(x, near, weights).reshape(out.shape)
         lead = (slice(None),) * self.axis
         for at, w in zip(near, weights, strict=True):
             starts = np.flatnonzero(np.diff(at, prepend=-1))
@@ -172,6 +178,13 @@ class ResampleBack(Resampling):
                 sums = np.add.reduceat(part, starts, axis=self.axis)
                 out[(*lead, at[starts])] += sums
         return out
+
+    def _as_matrix(self, x, near, weights):
+        """The sums as one matrix product: far faster than adding run by run."""
+        matrix, row = np.zeros((self.length, self.size), x.dtype), np.arange(self.size)
+        for at, w in zip(near, weights, strict=True):
+            np.add.at(matrix, (at, row), 1 if self.mode.startswith("nearest") else np.ravel(w))
+        return np.matmul(matrix, x.reshape(prod(x.shape[: self.axis]), self.size, -1))
 
     def transpose(self, g):
         return apply(self.other(Resample), g)
