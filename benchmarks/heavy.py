@@ -245,7 +245,7 @@ def measure() -> list[dict[str, Any]]:
         for a, b in zip(runs["ours"](), runs["torch"](), strict=True):
             scale = np.abs(b.numpy()).max() + 1e-6
             np.testing.assert_allclose(np.asarray(a) / scale, b.numpy() / scale, atol=2e-4)
-        best = interleaved(runs, rounds=7, warmup=1)
+        best = interleaved(runs, rounds=30, warmup=2)
         ratio = best["ours"] / best["torch"]
         rows.append(
             {
