@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RNG = np.random.default_rng(0)
 REASONS = {
     "conv": "columns are copied for one matrix product; oneDNN works on the image itself",
+    "taps": "one NumPy pass for each place of the window, on one thread",
     "pool": "NumPy compares the windows one offset at a time",
     "lstm": "one NumPy call for each step and gate; oneDNN runs the sequence in one kernel",
     "gru": "as the LSTM",
@@ -104,7 +105,7 @@ def _convolutions(nn: Any, f: Any) -> Iterator[Any]:
     thin = normal(3, 3, 1, 64)
     yield (
         "depthwise conv 8x28x28x64, 3x3",
-        "conv",
+        "taps",
         _padded(nn.depthwise_conv),
         lambda x, w: theirs(x, w, 64),
         [image, thin],
@@ -167,7 +168,7 @@ def _algebra(torch: Any) -> Iterator[Any]:
     yield "svdvals 256", "lapack", rg.linalg.svdvals, torch.linalg.svdvals, [square]
     wave = normal(256, 4096)
     ours, theirs = (lambda x, f=f: abs(f(x)) ** 2 for f in (rg.fft.rfft, torch.fft.rfft))
-    yield "|rfft|^2 256 x 4096", "fft", ours, theirs, [wave]
+    yield "abs(rfft)**2, 256 x 4096", "fft", ours, theirs, [wave]
     sums = (lambda x: rg.cumulative_sum(x, axis=1)), (lambda x: torch.cumsum(x, 1))
     yield "cumulative_sum 1024 x 1024", "rows", *sums, [normal(1024, 1024)]
     sorts = (lambda x: rg.sort(x, axis=1)), (lambda x: torch.sort(x, dim=1, stable=True)[0])
