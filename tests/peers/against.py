@@ -1,4 +1,4 @@
-"""Ours and theirs on the same numbers: values, and gradients of the same cotangents.
+"""Ours and theirs on the same numbers: values, gradients of the same cotangents, and theirs.
 
 torch and jax are imported when they are first asked for, so that the tables can be read and
 the tests collected without them.
@@ -94,15 +94,19 @@ def by_torch(f, arrays, moving, hot, gs):
     values = [o.numpy(force=True) for o in outs]
     if not hot:
         return values, []
-    seeds = [torch.tensor(g) for g in gs]
-    tracked = [(outs[i], g) for i, g in zip(hot, seeds, strict=True) if outs[i].requires_grad]
-    ins = [xs[i] for i in moving]
+    ends, seeds = [outs[i] for i in hot], [torch.tensor(g) for g in gs]
+    grads = pulled(ends, [xs[i] for i in moving], seeds)
+    return values, [g.numpy(force=True) for g in grads]
+
+
+def pulled(ends, ins, gs, **options):
+    """Gradients by torch, zeros where nothing depends on an input."""
+    tracked = [(end, g) for end, g in zip(ends, gs, strict=True) if end.requires_grad]
     grads = [None] * len(ins)
     if tracked:
-        ends, seeds = zip(*tracked, strict=True)
-        grads = torch.autograd.grad(ends, ins, seeds, allow_unused=True)
-    grads = [torch.zeros_like(x) if g is None else g for x, g in zip(ins, grads, strict=True)]
-    return values, [g.numpy(force=True) for g in grads]
+        ends, gs = zip(*tracked, strict=True)
+        grads = torch.autograd.grad(ends, ins, gs, allow_unused=True, **options)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(ins, grads, strict=True)]
 
 
 def by_jax(f, arrays, moving, hot, gs, compiled=None):
@@ -159,3 +163,62 @@ def agree(mine, theirs, arrays, moving, *, peer, seed=0, slopes=True, what="", c
     same_kind(values, wanted, f"{what} by {peer}")
     assert_close(values, wanted, what=f"{what} by {peer}: values")
     assert_close(grads, slopes_wanted, what=f"{what} by {peer}: gradients")
+
+
+# -- once more -------------------------------------------------------------------------------
+
+
+def pull_by_us(f, xs, gs):
+    return list(rg.vjp(f, *xs)[1](gs))
+
+
+def pull_by_torch(f, xs, gs):
+    xs = [x if x.requires_grad else x.requires_grad_() for x in xs]
+    return [g.clone() for g in pulled(f(*xs), xs, gs, create_graph=True)]
+
+
+def pull_by_jax(f, xs, gs):
+    found = jax.vjp(f, *xs)[1]([jnp.conj(g) for g in gs])
+    return [jnp.conj(g) for g in found]
+
+
+PULLS = {"us": pull_by_us, "torch": pull_by_torch, "jax": pull_by_jax}
+
+
+def gradients(f, who, count, moving, hot):
+    """The gradients of f, as a function of its `count` operands and of the cotangents."""
+
+    def call(*operands):
+        given, gs = operands[:count], operands[count:]
+
+        def smooth(*xs):
+            outs = flat(f(*placed(given, moving, xs)))
+            return [outs[i] for i in hot]
+
+        return PULLS[who](smooth, [given[i] for i in moving], list(gs))
+
+    return call
+
+
+def agree_twice(mine, theirs, arrays, moving=None, *, peer, seed=0, what="", twice=None):
+    """Values and gradients agree; and so do the gradients of the gradients.
+
+    All floats are differentiated unless `moving` says which. `twice` is the peer's function
+    for the second order, where `theirs` has none.
+    """
+    arrays = [np.asarray(a) for a in arrays]
+    moving = floating(arrays) if moving is None else list(moving)
+    agree(mine, theirs, arrays, moving, peer=peer, seed=seed, what=what)
+    outs = [np.asarray(o) for o in flat(mine(*map(rg.asarray, arrays)))]
+    hot = [i for i, o in enumerate(outs) if dt.is_inexact(o.dtype)]
+    rng, count = np.random.default_rng(seed + 1), len(arrays)
+    gs = [numbers(rng, outs[i]) for i in hot]
+    agree(
+        gradients(mine, "us", count, moving, hot),
+        gradients(twice or theirs, peer, count, moving, hot),
+        [*arrays, *gs],
+        [*moving, *range(count, count + len(gs))],
+        peer=peer,
+        seed=seed,
+        what=f"{what}, second order",
+    )

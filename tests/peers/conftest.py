@@ -27,3 +27,12 @@ def double():
     yield
     for name in SETTINGS:
         jax.config.update(name, False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """torch computes in one thread: on arrays this small, two mostly wait for each other."""
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        torch.set_num_threads(1)

@@ -310,6 +310,10 @@ PEERS = {
         jax=lambda op, x: lax.cumlogsumexp(x, op.axis),
         more=along("CumulativeLogSumExp"),
     ),
+    "Literal": "a constant of a traced program; there is nothing to compute",
+    "Iota": "a range of a traced program, whose values rg.arange's tests compare",
+    "Print": "it prints, and has no result to compare with",
+    "Check": "it raises or does nothing, and has no result to compare with",
     "RunningPlace": "torch.cummax names the last of equal ones, ours the first; jax has none",
     "Fading": Row(
         torch=lambda op, x: faded(x, lambda y: y.exp(), torch.cat, torch.zeros_like),

@@ -4,9 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from peers.against import F, agree, jnp, lax, torch
+from peers.against import F, agree, agree_twice, jnp, lax, torch
 
-import retrograd as rg
 from retrograd.ops.nn import adaptive_pool, conv, deform, patches, pool
 
 ROUNDS = 25  # geometries for each number of spatial axes
@@ -21,40 +20,8 @@ def last(y):
     return y.movedim(1, -1)
 
 
-def second_order(f):
-    """The gradients of f in all its operands, as a function of them and of the cotangent."""
-
-    def gradients(*operands):
-        *xs, g = operands
-        return rg.vjp(f, *xs)[1](g)
-
-    return gradients
-
-
-def torch_second_order(f):
-    def gradients(*operands):
-        *xs, g = operands
-        xs = [x if x.requires_grad else x.requires_grad_() for x in xs]
-        found = torch.autograd.grad(f(*xs), xs, g, create_graph=True)
-        return [v.clone() for v in found]
-
-    return gradients
-
-
 def both_orders(mine, theirs, arrays, what, seed=0):
-    """Values and gradients; then the gradients, and their gradients."""
-    moving = list(range(len(arrays)))
-    agree(mine, theirs, arrays, moving, peer="torch", seed=seed, what=what)
-    g = np.random.default_rng(seed + 1).normal(size=np.asarray(mine(*arrays)).shape)
-    agree(
-        second_order(mine),
-        torch_second_order(theirs),
-        [*arrays, g],
-        [*moving, len(arrays)],
-        peer="torch",
-        seed=seed,
-        what=f"{what}, second order",
-    )
+    agree_twice(mine, theirs, arrays, peer="torch", seed=seed, what=what)
 
 
 def draw(rng, axes):

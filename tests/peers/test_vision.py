@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from peers.against import F, agree, torch
+from peers.against import F, Lazy, agree, agree_twice, jax, torch
 
-import retrograd as rg
 from retrograd.ops.nn import grid_sample as g
 from retrograd.ops.nn import resize as r
 from retrograd.ops.nn import vision as v
 from retrograd.testing import assert_close
 
 pytestmark = pytest.mark.peers("torch")
+map_coordinates = Lazy("jax.scipy.ndimage", "map_coordinates")
 WORDS = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -88,19 +88,83 @@ def test_grid_sample_of_volumes(padding):
     )
 
 
-def test_grid_sample_twice():
-    """The gradient of a function of the gradient; PyTorch has none for this op: differences."""
-    x, p = numbers(1, 4, 5, 2), numbers(1, 3, 3, 2, seed=2) * 0.5
+# torch's grid_sample is differentiated once only; what follows is differentiated twice
 
-    def f(x, p):
-        gx, gp = rg.grad(lambda a, b: rg.sum(rg.sin(g.grid_sample(a, b))), argnums=(0, 1))(x, p)
-        return rg.sum(gx**2) + rg.sum(gp**2)
+GRIDS = [  # sizes of the image, of the grid
+    ((5, 4), (3, 6)),
+    ((1, 3), (2, 2)),
+    ((2, 7), (1, 5)),
+    ((3, 4, 2), (2, 1, 3)),
+]
 
-    step = numbers(*p.shape, seed=3)
-    slope = float(rg.sum(rg.grad(f, argnums=1)(x, p) * step))
-    e = 1e-6
-    wanted = (float(f(x, p + e * step)) - float(f(x, p - e * step))) / (2 * e)
-    np.testing.assert_allclose(slope, wanted, rtol=1e-6)
+
+def places(grid, sizes, *, aligned):
+    """Coordinates from -1 to 1 as places, row first: by their definition."""
+    for k, n in enumerate(sizes):
+        at = (grid[..., len(sizes) - 1 - k] + 1) / 2
+        yield at * (n - 1) if aligned else at * n - 0.5
+
+
+def hat(d):
+    """What bilinear reading weighs a neighbour at distance d with."""
+    return (1 - abs(d)).clamp(min=0)
+
+
+def cubic(d, a=-0.75):
+    """The same for bicubic reading: Keys's kernel, with torch's parameter."""
+    d = abs(d)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return torch.where(d < 1, near, torch.where(d < 2, far, 0 * d))
+
+
+@pytest.mark.parametrize(("sizes", "points"), GRIDS)
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_grid_sample_twice(mode, sizes, points, aligned):
+    """Outside are zeros: the sum over all elements, each with the weight of its distance."""
+    axes, kernel = len(sizes), hat if mode == "bilinear" else cubic
+    x, grid = numbers(2, *sizes, 3), numbers(2, *points, axes, seed=1) * 0.8
+
+    def theirs(x, grid):
+        out = x.reshape(2, *(1,) * axes, *sizes, 3)
+        for at, n in zip(places(grid, sizes, aligned=aligned), sizes, strict=True):
+            w = kernel(at[..., None] - torch.arange(n))  # [2, *points, n]
+            rest = out.ndim - axes - 2
+            out = (out * w.reshape(*w.shape, *(1,) * rest)).sum(axes + 1)
+        return out
+
+    ours = lambda x, p: g.grid_sample(x, p, mode=mode, align_corners=aligned)
+    agree_twice(ours, theirs, [x, grid], peer="torch", what=f"grid_sample {mode}")
+
+
+PADDED = [  # and the number of the grid: few, since jax takes seconds to compile each
+    ("zeros", False, 0),
+    ("zeros", True, 2),
+    ("border", False, 2),
+    ("border", True, 1),
+    ("reflection", False, 0),
+    ("reflection", True, 2),
+]
+
+
+@pytest.mark.peers("jax")
+@pytest.mark.parametrize(("padding", "aligned", "grid"), PADDED)
+def test_grid_sample_twice_by_map_coordinates(padding, aligned, grid):
+    """jax's reading of one image at places, which pads as an array is padded."""
+    sizes, points = GRIDS[grid]
+    axes, mirror = len(sizes), "mirror" if aligned else "reflect"
+    word = {"zeros": "constant", "border": "nearest", "reflection": mirror}[padding]
+    x, grid = numbers(2, *sizes, 2), numbers(2, *points, axes, seed=1) * 0.8
+
+    def theirs(x, grid):
+        at = list(places(grid, sizes, aligned=aligned))
+        one = lambda x, *at: map_coordinates(x, at, order=1, mode=word)
+        channels = jax.vmap(one, (-1, *(None,) * axes), -1)
+        return jax.vmap(channels)(x, *at)
+
+    ours = lambda x, p: g.grid_sample(x, p, padding=padding, align_corners=aligned)
+    agree_twice(ours, theirs, [x, grid], peer="jax", what=f"grid_sample {padding}")
 
 
 @pytest.mark.parametrize("aligned", [False, True])

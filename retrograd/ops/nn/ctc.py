@@ -82,7 +82,8 @@ def _log_chance(log_p: Any, labels: np.ndarray, frames: Any, lengths: Any, blank
         (place < 2)[None] & np.ones((n, 1), bool), _emit(log_p, 0, states), NEVER
     )
     done = _at_end(alpha, lengths)
-    total = select.where(frames == 1, done, NEVER)
+    nothing = np.where((frames == 0) & (lengths == 0), 0.0, NEVER)  # no frames: certain
+    total = select.where(frames == 1, done, nothing.astype(log_p.dtype))
     for t in range(1, log_p.shape[0]):
         alpha = _step(alpha, skip) + _emit(log_p, t, states)
         total = select.where(frames == t + 1, _at_end(alpha, lengths), total)

@@ -12,7 +12,7 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import lift
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary, logarithmic, magnitude, reduce, select, special
+from retrograd.ops import elementary, logarithmic, magnitude, reduce, select, shape, special
 
 __all__ = [
     "bce",
@@ -194,6 +194,8 @@ def gaussian_nll(
     var = select.maximum(lift(variance), eps)
     if var.shape not in (m.shape, (*m.shape[:-1], 1), m.shape[:-1], ()):
         raise ShapeError(f"gaussian_nll: variance {var.shape} does not fit mean {m.shape}")
+    if var.shape == m.shape[:-1] and m.ndim:
+        var = shape.reshape(var, (*var.shape, 1))  # one for each row
     d = m - t
     each = 0.5 * (elementary.log(var) + d * d / var)
     return reduced("gaussian_nll", each + (HALF_LOG_2PI if full else 0.0), reduction)

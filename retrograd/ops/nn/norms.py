@@ -70,7 +70,7 @@ class Standardize(Op):
         if g_out is not None:
             found = scale * self._centre(g_out - out * self._mean(g_out * out))
         if g_scale is not None:
-            n = prod(out.shape[a] for a in self.axis)
+            n = max(1, prod(out.shape[a] for a in self.axis))
             found = found - g_scale * (scale * scale) * out * (1 / n)
         return found
 
