@@ -13,6 +13,7 @@ from retrograd.autodiff.reverse import flat_vjp, gradients, vjp
 from retrograd.core import dtype as dt
 from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, DerivativeError, DtypeError
+from retrograd.core.interpret import fresh
 from retrograd.core.op import FUNCTIONS, function
 from retrograd.core.tensor import Tensor
 
@@ -34,19 +35,25 @@ def _positions(who: str, argnums: Any, count: int) -> tuple[int, ...]:
 
 
 def _chosen(who: str, f: Callable[..., Any], argnums: Any, args: Any, options: Any) -> Any:
-    """f as a function of the chosen arguments' leaves; those leaves; their structure."""
+    """f as a function of the chosen arguments' leaves; those leaves; their structure.
+
+    What lies within a tree.Fixed is a constant to f, and may be integers.
+    """
     where = _positions(who, argnums, len(args))
     leaves, structure = tree.flatten(tuple(args[i] for i in where))
     leaves = [FUNCTIONS["lift"](x) for x in leaves]
-    for x in leaves:
-        if not dt.is_inexact(x.dtype):
+    fixed = tree.fixed(structure)
+    for x, still in zip(leaves, fixed, strict=True):
+        if not still and not dt.is_inexact(x.dtype):
             raise DtypeError(
                 f"{who}: an argument to differentiate is {x.spec}; integers have no gradient",
                 hint="x.astype(rg.float32), or choose other arguments with argnums",
             )
+    stop = FUNCTIONS["stop_gradient"]
 
     def inner(*xs: Any) -> Any:
         full = list(args)
+        xs = tuple(stop(x) if still else x for x, still in zip(xs, fixed, strict=True))
         for i, a in zip(where, tree.unflatten(structure, xs), strict=True):
             full[i] = a
         return f(*full, **options)
@@ -83,7 +90,7 @@ def value_and_grad(
 
         outs, pull = flat_vjp(flat, leaves)
         _check_scalar(outs[0])
-        seed = Tensor(np.ones((), outs[0].dtype))
+        seed = fresh(np.ones((), outs[0].dtype))
         found = pull([seed, *[None] * (len(outs) - 1)], consume=True)
         grads = _shaped(structure, argnums, gradients(leaves, found))
         value = (outs[0], tree.unflatten(aux_shape[0], outs[1:])) if has_aux else outs[0]

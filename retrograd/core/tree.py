@@ -1,7 +1,11 @@
 """Trees: nested dicts, lists, tuples, named tuples, dataclasses and None, with leaves.
 
-None is a tree without leaves. Dicts are read in sorted key order, so that equal trees have
-equal structures whatever order they were built in. User types join by `register`.
+None is a tree without leaves, a Spec is a leaf. Dicts are read in sorted key order, so that
+equal trees have equal structures whatever order they were built in. User types join by
+`register`.
+
+`Fixed(tree)` is a tree whose leaves are data like others, and which gradients and optimizers
+leave as they are: statistics, counters, weights that are not to be trained.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from retrograd.core.errors import ArgumentError
+from retrograd.core.spec import Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,6 +65,30 @@ def register(
     _registered[kind] = (flatten, unflatten)
 
 
+class Fixed:
+    """A tree that `grad` takes as a constant and optimizers leave as it is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        """As it would be written."""
+        return f"Fixed({self.value!r})"
+
+
+register(Fixed, lambda node: ((node.value,), None), lambda _, children: Fixed(*children))
+
+
+def fixed(structure: Structure, *, inside: bool = False) -> list[bool]:
+    """For each leaf whether it lies within a Fixed."""
+    if structure.type is None:
+        return [inside]
+    inside = inside or structure.type is Fixed
+    return [f for c in structure.children for f in fixed(c, inside=inside)]
+
+
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves in order, and the structure that puts them together again."""
     leaves: list[Any] = []
@@ -88,7 +117,7 @@ def children(tree: Any) -> tuple[Iterable[Any], Any] | None:
         return [tree[k] for k in keys], tuple(keys)
     if kind in (tuple, list) or (isinstance(tree, tuple) and hasattr(kind, "_fields")):
         return tree, None
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, (type, Spec)):
         return _dataclass_parts(tree)
     return None
 
@@ -123,7 +152,12 @@ def _unflatten(structure: Structure, leaves: Any) -> Any:
     kind = structure.type
     if kind is None:
         return next(leaves)
-    children = [_unflatten(c, leaves) for c in structure.children]
+    return node(structure, [_unflatten(c, leaves) for c in structure.children])
+
+
+def node(structure: Structure, children: list[Any]) -> Any:
+    """One node of a tree, of this structure's type, from its children."""
+    kind: Any = structure.type
     if kind in _registered:
         return _registered[kind][1](structure.static, children)
     if kind is type(None):

@@ -60,7 +60,7 @@ class Value:
     @property
     def identity(self) -> tuple[Any, ...]:
         """Class and fields, with types and signs told apart: 1, 1.0, True; 0.0, -0.0."""
-        return (type(self), *(_exact(getattr(self, n)) for n in self.fields))
+        return (type(self), *(exact(getattr(self, n)) for n in self.fields))
 
     def __eq__(self, other: object) -> bool:
         """Equal class and fields."""
@@ -87,9 +87,10 @@ def read_fields(cls: Any) -> None:
     cls.fields, cls.defaults = tuple(found), tuple(found.values())
 
 
-def _exact(value: Any) -> Any:
+def exact(value: Any) -> Any:
+    """A value as a key: equal only where types and signs are equal too."""
     if isinstance(value, tuple):
-        return tuple(_exact(v) for v in value)
+        return tuple(exact(v) for v in value)
     if isinstance(value, float):
         return ("float", value.hex())
     if isinstance(value, complex):

@@ -1,12 +1,27 @@
-"""rg.nn: what networks are made of, as functions; each has its own derivative rules.
+"""rg.nn: what networks are made of. Functions in lower case, layers in CamelCase.
 
 >>> x = rg.asarray([[1.0, -2.0, 0.5]])
 >>> rg.nn.relu(x)
 tensor([[1. , 0. , 0.5]])
 >>> float(rg.nn.cross_entropy(x, rg.asarray([0]))) > 0
 True
+
+A layer is a `Module`: a frozen tree of tensors with a call, which holds the weights of a
+function. It is made with a key, differentiated like any tree, and never changes.
+
+>>> layer = rg.nn.Linear(3, 2, key=rg.random.key(0))
+>>> grads = rg.grad(lambda layer: rg.sum(layer(x)))(layer)
+>>> grads.weight.shape
+(3, 2)
 """
 
+from retrograd.nn.layers.attention import MultiHeadAttention
+from retrograd.nn.layers.chain import Dropout, Sequential
+from retrograd.nn.layers.conv import Conv, ConvTranspose, DepthwiseConv
+from retrograd.nn.layers.linear import MLP, Embedding, Linear
+from retrograd.nn.layers.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
+from retrograd.nn.layers.recurrent import GRU, LSTM, RNN
+from retrograd.nn.module import Module, count, freeze, parameters, unfreeze
 from retrograd.ops.nn.activations import (
     celu,
     elu,
@@ -91,6 +106,24 @@ from retrograd.ops.nn.softmax import gumbel_softmax, log_softmax, softmax, softm
 from retrograd.ops.nn.vision import pixel_shuffle, pixel_unshuffle, ssim
 
 __all__ = [
+    "BatchNorm",
+    "Conv",
+    "ConvTranspose",
+    "DepthwiseConv",
+    "Dropout",
+    "Embedding",
+    "GRU",
+    "GroupNorm",
+    "InstanceNorm",
+    "LSTM",
+    "LayerNorm",
+    "Linear",
+    "MLP",
+    "Module",
+    "MultiHeadAttention",
+    "RMSNorm",
+    "RNN",
+    "Sequential",
     "adaptive_avg_pool",
     "adaptive_max_pool",
     "add_layer_norm",
@@ -112,6 +145,7 @@ __all__ = [
     "conv_transpose",
     "cosine",
     "cosine_embedding",
+    "count",
     "cross_entropy",
     "ctc",
     "deform_conv",
@@ -121,6 +155,7 @@ __all__ = [
     "dropout",
     "elu",
     "focal",
+    "freeze",
     "gaussian_nll",
     "geglu",
     "gelu",
@@ -156,6 +191,7 @@ __all__ = [
     "multi_margin",
     "nll",
     "nms",
+    "parameters",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll",
@@ -181,6 +217,7 @@ __all__ = [
     "ssim",
     "swiglu",
     "triplet",
+    "unfreeze",
     "upsample",
     "weight_norm",
 ]
