@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from retrograd.ir.text import show
+
 if TYPE_CHECKING:
     from retrograd.core.op import Op
     from retrograd.core.spec import Spec
@@ -52,9 +54,10 @@ class Graph:
     def last_uses(self) -> dict[int, list[int]]:
         """For each node, the values that nothing after it reads and no output is."""
         last = {i: at for at, node in enumerate(self.nodes) for i in node.inputs}
+        kept = set(self.outputs)
         uses: dict[int, list[int]] = {}
         for i, at in last.items():
-            if i not in self.outputs:
+            if i not in kept:
                 uses.setdefault(at, []).append(i)
         return uses
 
@@ -72,15 +75,4 @@ class Graph:
 
     def __str__(self) -> str:
         """The program as text, one line a node, with the user's lines beside it."""
-        names = [f"%{i}" for i in range(len(self.specs))]
-        given = ", ".join(f"{n}: {s}" for n, s in zip(names, self.inputs, strict=False))
-        lines, at = [f"graph({given}):"], len(self.inputs)
-        for node in self.nodes:
-            outs = names[at : at + len(node.specs)]
-            at += len(node.specs)
-            kinds = ", ".join(f"{n}: {s}" for n, s in zip(outs, node.specs, strict=True))
-            args = ", ".join(f"%{i}" for i in node.inputs)
-            line = f"  {kinds} = {node.op!r} {args}".rstrip()
-            lines.append(f"{line}    # {node.where}" if node.where else line)
-        lines.append(f"  return {', '.join(f'%{i}' for i in self.outputs)}")
-        return "\n".join(lines)
+        return show(self)

@@ -1,4 +1,8 @@
-"""New tensors from values, shapes and ranges. Nothing here is recorded."""
+"""New tensors from values, shapes and ranges. Nothing here is recorded.
+
+While a program is traced, numbers and small lists become literals of it, and arrays made from
+shapes and ranges are written as ops: no memory is held for them. NumPy arrays stay outside.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,20 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError, TraceError
-from retrograd.core.interpret import EVAL, PURE, RAW, current, lift
+from retrograd.core.interpret import (
+    EVAL,
+    PURE,
+    apply,
+    constant,
+    current,
+    fresh,
+    lift,
+    tracing,
+)
 from retrograd.core.op import function
 from retrograd.core.spec import check_device
 from retrograd.core.tensor import Box, Tensor
-from retrograd.ops import cast, join, options
+from retrograd.ops import cast, compare, join, literal, options
 from retrograd.ops import shape as moves
 
 __all__ = [
@@ -51,7 +64,8 @@ def asarray(
     if isinstance(obj, Tensor):
         return _from_tensor(obj, wanted, copy)
     if isinstance(obj, (np.ndarray, np.generic)):
-        return Tensor(_from_array(obj, wanted, copy))
+        array = _from_array(obj, wanted, copy)
+        return Tensor(array) if array.ndim else fresh(array)
     if not isinstance(obj, _PLAIN) and _is_array(obj):
         return Tensor(_from_array(np.asarray(obj), wanted, copy))
     if copy is False:
@@ -59,10 +73,12 @@ def asarray(
     kinds, dtypes = ({type(obj)}, set()) if type(obj) in dt._PYTHON else _survey(obj)
     if any(issubclass(kind, Tensor) for kind in kinds):
         return _from_tensors(obj, wanted)
-    return Tensor(_from_python(obj, kinds, dtypes, wanted))
+    return fresh(_from_python(obj, kinds, dtypes, wanted))
 
 
 def _from_tensor(obj: Tensor, wanted: np.dtype | None, copy: Any) -> Tensor:
+    if obj.weak is not None:
+        return obj.strong(wanted)
     if wanted is not None and wanted != obj.dtype:
         if copy is False:
             raise ArgumentError(f"asarray: {obj.dtype} as {wanted} is a copy; copy is False")
@@ -194,9 +210,12 @@ def tensor(obj: Any, /, *, dtype: Any = None, requires_grad: bool = False) -> Te
 # -- from shapes and ranges: bare arrays inside rules that run under Raw ----------------------
 
 
-def made(array: np.ndarray) -> Any:
-    """A new array as what ops take here: a tensor, or under Raw the array."""
-    return array if current.get() is RAW else Tensor(array)
+made = constant  # a new array as what ops take here: a tensor, or under Raw the array
+
+
+def _filled(to: tuple[int, ...], value: Any, dtype: np.dtype) -> Any:
+    """One number everywhere, as ops: what is traced holds no memory for it."""
+    return moves.broadcast_to(constant(np.asarray(value, dtype)), to)
 
 
 def _options(who: str, dtype: Any, device: Any, default: np.dtype = dt.float32) -> np.dtype:
@@ -207,15 +226,15 @@ def _options(who: str, dtype: Any, device: Any, default: np.dtype = dt.float32) 
 @function
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All zero."""
-    wanted = _options("zeros", dtype, device)
-    return made(np.zeros(options.sizes("zeros", shape), wanted))
+    wanted, to = _options("zeros", dtype, device), options.sizes("zeros", shape)
+    return _filled(to, 0, wanted) if tracing() else made(np.zeros(to, wanted))
 
 
 @function
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All one."""
-    wanted = _options("ones", dtype, device)
-    return made(np.ones(options.sizes("ones", shape), wanted))
+    wanted, to = _options("ones", dtype, device), options.sizes("ones", shape)
+    return _filled(to, 1, wanted) if tracing() else made(np.ones(to, wanted))
 
 
 @function
@@ -233,7 +252,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
         return moves.broadcast_to(value, to)
     if value.ndim:
         raise ArgumentError(f"full: fill_value must be a number; got shape {value.shape}")
-    return made(np.full(to, value.array))
+    return moves.broadcast_to(value, to) if tracing() else made(np.full(to, value.array))
 
 
 @function
@@ -277,6 +296,9 @@ def eye(
     wanted = _options("eye", dtype, device)
     rows, columns = options.sizes("eye", (n_rows, n_rows if n_cols is None else n_cols))
     k = max(-rows, min(options.integer("eye", "k", k), columns))  # farther out, none is left
+    if tracing():
+        down, along = arange(k, rows + k), arange(columns)
+        return cast.astype(compare.equal(moves.reshape(down, (rows, 1)), along), wanted)
     return made(np.eye(rows, columns, k=k, dtype=wanted))
 
 
@@ -294,25 +316,36 @@ def arange(
     whole = all(isinstance(v, int) for v in (first, last, by))
     wanted = _options("arange", dtype, device, dt.int64 if whole else dt.float32)
     if whole:
-        return made(_integers(first, last, by, wanted))
+        return _integers(first, last, by, wanted)
     try:
         (count,) = options.possible("arange", (max(ceil((last - first) / by), 0),))
     except OverflowError as error:
         raise ArgumentError(f"arange: step {by} is too small for {first} to {last}") from error
+    if tracing():
+        return cast.astype(first + cast.astype(_counted(count), dt.float64) * by, wanted)
     with np.errstate(all="ignore"):
         return made((first + by * np.arange(count)).astype(wanted))
 
 
-def _integers(first: int, last: int, by: int, wanted: np.dtype) -> np.ndarray:
+def _counted(count: int) -> Any:
+    return apply(literal.Iota(count))
+
+
+def _integers(first: int, last: int, by: int, wanted: np.dtype) -> Any:
     count = max(-((first - last) // by), 0)
     end = first + by * (count - 1)
     held = np.iinfo(wanted if wanted.kind in "iu" else dt.int64)
     if count and not (held.min <= min(first, end) and max(first, end) <= held.max):
         raise DtypeError(f"arange: {first} to {end} does not fit in {held.dtype}")
     options.possible("arange", (count,))
-    one, step = np.uint64(first % 2**64), np.uint64(by % 2**64)  # exact, modulo 2**64
-    words = np.arange(count, dtype=np.uint64) * step + one
-    return (words if wanted == dt.uint64 else words.view(np.int64)).astype(wanted)
+    wide = dt.uint64 if wanted == dt.uint64 else dt.int64
+    one, step = (np.uint64(v % 2**64) for v in (first, by))  # exact, modulo 2**64
+    if not tracing():
+        words = np.arange(count, dtype=np.uint64) * step + one
+        return made(words.view(wide).astype(wanted))
+    found = cast.astype(_counted(count), wide)
+    found = found if by == 1 else found * constant(np.asarray(step).view(wide))
+    return cast.astype(found + constant(np.asarray(one).view(wide)) if first else found, wanted)
 
 
 def _plain(who: str, value: Any) -> Any:
@@ -353,7 +386,7 @@ def linspace(
     wanted = _options("linspace", dtype, device, common)
     if not any(isinstance(v, Tensor) for v in (start, stop)):
         wide = np.complex128 if common.kind == "c" else np.float64
-        a, b = (np.asarray(v.array if isinstance(v, Tensor) else v, wide) for v in ends)
+        a, b = (np.asarray(v, wide) for v in (start, stop))
         with np.errstate(all="ignore"):
             found = np.linspace(a, b, num, endpoint=bool(endpoint))
             return made(_from_array(found, wanted, None))
