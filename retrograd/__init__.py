@@ -2,8 +2,8 @@
 
 The face of the package. Names follow the Python array API standard; each family of functions
 lists its own names, so that a new op is public without a change here. `rg.nn`, `rg.linalg`,
-`rg.fft`, `rg.special`, `rg.random`, `rg.distances`, `rg.ssm`, `rg.tree`, `rg.debug` and
-`rg.testing` are namespaces of their own.
+`rg.fft`, `rg.special`, `rg.random`, `rg.distances`, `rg.ssm`, `rg.optim`, `rg.tree`, `rg.debug`
+and `rg.testing` are namespaces of their own.
 """
 
 from importlib import import_module as _import_module
@@ -48,9 +48,12 @@ from retrograd.core.errors import (
     AliasError,
     ArgumentError,
     BoundsError,
+    CheckError,
     DerivativeError,
+    DonatedError,
     DtypeError,
     ExtraError,
+    FrozenError,
     NonFiniteError,
     OpError,
     RetrogradError,
@@ -71,6 +74,8 @@ from retrograd.core.op import Composite, Elementwise, Linear, Multilinear, Op, o
 from retrograd.core.protocols import from_dlpack
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
+from retrograd.jit.api import jit  # the function; the room of that name is behind it
+from retrograd.jit.threads import get_threads, set_threads
 from retrograd.ops import at as _at  # Tensor.at
 from retrograd.ops import getitem as _getitem  # Tensor[...]
 from retrograd.ops.arithmetic import *
@@ -114,7 +119,7 @@ from retrograd import random  # isort: skip - it stands on the families above
 
 __version__ = "0.1.0"
 # Namespaces of their own, loaded when first asked for: imports stay short.
-_LATER = ("debug", "distances", "fft", "linalg", "nn", "special", "ssm", "testing")
+_LATER = ("debug", "distances", "fft", "linalg", "nn", "optim", "special", "ssm", "testing")
 __all__ = sorted(
     {name for name in vars() if not name.startswith("_")}
     - {"autodiff", "control", "core", "ir", "ops"}

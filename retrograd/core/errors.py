@@ -6,9 +6,12 @@
     ├── ArgumentError (ValueError)     an option out of its range
     ├── BoundsError (IndexError)       an index outside its axis
     ├── DerivativeError (ValueError)   no derivative exists, or it was consumed
+    ├── DonatedError (ValueError)      a tensor whose memory a compiled call was given
+    ├── FrozenError (AttributeError)   a field of a module or optimizer that was assigned to
     ├── TraceError (TypeError)         a value asked for where there is only a spec
     ├── AliasError (RuntimeError)      memory that the tape needs was changed from outside
     ├── NonFiniteError (ArithmeticError)  debug.nans() found the first NaN or infinity
+    ├── CheckError (AssertionError)    debug.check found its condition false
     ├── ExtraError (ImportError)       an optional package that is not installed
     └── OpError (TypeError)            for authors: an op's rules do not fit its forward
 
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from retrograd.core.where import Where, here
+from retrograd.core.where import Where, here, retold
 
 
 class RetrogradError(Exception):
@@ -36,7 +39,7 @@ class RetrogradError(Exception):
 
     def __init__(self, message: str, *, at: Where | None = None, hint: str = "") -> None:
         self.message = message
-        self.at = at or here(2)
+        self.at = at or retold.get() or here(2)
         self.hint = hint
         super().__init__(self._text())
 
@@ -133,6 +136,36 @@ class TraceError(RetrogradError, TypeError):
     """A value was asked for where there is only a spec, or a traced tensor escaped."""
 
 
+class DonatedError(RetrogradError, ValueError):
+    """A tensor was used after a compiled function had been given its memory to write in.
+
+    >>> import retrograd as rg
+    >>> step = rg.jit(lambda w: w - 0.1, donate=("w",))
+    >>> w = rg.ones(3)
+    >>> new = step(w)
+    >>> w + 1  # wrong
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.DonatedError: ...
+    >>> new + 1  # right
+    tensor([1.9, 1.9, 1.9])
+    """
+
+
+class FrozenError(RetrogradError, AttributeError):
+    """A field of a module or optimizer was assigned to; they do not change once made.
+
+    >>> import retrograd as rg
+    >>> norm = rg.nn.LayerNorm(3)
+    >>> norm.eps = 0.1  # wrong
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.FrozenError: LayerNorm.eps ...
+    >>> norm.replace(eps=0.1).eps  # right
+    0.1
+    """
+
+
 class AliasError(RetrogradError, RuntimeError):
     """Memory that a later backward needs was changed from outside."""
 
@@ -146,6 +179,17 @@ class NonFiniteError(RetrogradError, ArithmeticError):
     Traceback (most recent call last):
     ...
     retrograd.core.errors.NonFiniteError: log: ...
+    """
+
+
+class CheckError(RetrogradError, AssertionError):
+    """A condition that rg.debug.check was given is false; the message is the caller's.
+
+    >>> import retrograd as rg
+    >>> rg.debug.check(rg.asarray([1.0, -1.0]) > 0, "rates must be positive")
+    Traceback (most recent call last):
+    ...
+    retrograd.core.errors.CheckError: check: rates must be positive; false in 1 of 2 ...
     """
 
 

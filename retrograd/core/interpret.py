@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _F32, _F64 = dt.float32, dt.float64
 _LARGEST = 3e38  # fits in float32; what is beyond takes the slow way
+SMALL = 64  # elements of a constant that is written into a traced program
 _ndarray = np.ndarray
 _region = replay.region_now.get
 
@@ -37,6 +38,7 @@ class Interpreter(ABC):
     """What applying an op means. `outer` is the level below, None at the bottom."""
 
     outer: Interpreter | None = None
+    writes: bool = False  # it writes a program down: nothing has a value yet
     witness: Any = None  # debug.aliasing: checks kept values before a rule uses them
 
     def pure(self) -> Interpreter:
@@ -287,17 +289,34 @@ def _has_rule(op: Op, args: Sequence[Any]) -> bool:
     return op.reverse(mask) is not None or op.ahead(mask) is not None
 
 
+def tracing() -> bool:
+    """Whether a program is being written down, at this level or one below it."""
+    level: Interpreter | None = _get()
+    while level is not None:
+        if level.writes:
+            return True
+        level = level.outer
+    return False
+
+
+def fresh(array: Any) -> Any:
+    """A tensor of a new array; a number of the program, where one is traced and it is small."""
+    if array.size <= SMALL and tracing():
+        return FUNCTIONS["literal"](array)
+    return Tensor(array)
+
+
 @function
 def constant(array: Any) -> Any:
     """A new array, whose owner nobody else is, as what ops take here."""
-    return array if _get() is RAW else Tensor(array)
+    return array if _get() is RAW else fresh(array)
 
 
 @function
 def lift(value: Any) -> Any:
     """`value` as what ops take here: a tensor, or under Raw a bare array."""
     if isinstance(value, Tensor):
-        return value
+        return value if value.weak is None else value.strong()
     if _get() is RAW:
         return value if isinstance(value, _ndarray) else np.asarray(value)
     return FUNCTIONS["asarray"](value)

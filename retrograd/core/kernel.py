@@ -8,12 +8,12 @@ what, and the target chooses the loops.
 Three forms of `lower`, told apart by its parameters:
 
 - elementwise: `lower(self, k, x1, x2)` returns an expression of numbers. Operators
-  `+ - * /`, comparisons, `& | ^ ~`, Python numbers, and the functions of Kernel.
+  `+ - * /`, comparisons, `& | ^ ~ << >>`, Python numbers, and the functions of Kernel.
 - movement: `lower(self, k, x)` of an op that is not elementwise returns an array
-  expression made by view, broadcast, permute, slice, pad, flip, concat or random_bits: no
-  arithmetic.
+  expression made by view, broadcast, permute, slice, pad, flip, concat or random_bits;
+  arithmetic is done by `map`, element by element.
 - loops: `lower(self, k, x, out)` names its outputs, and writes every element of them in
-  loops over rows or lanes, or by one of the macros gemm, gather, scatter_add.
+  loops over rows or lanes, or by one of the macros gemm, gather, scatter, scatter_add.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
 
@@ -76,6 +76,34 @@ class Kernel(Protocol):
         """The angle of (y, x)."""
         ...
 
+    def rem(self, x: Any, y: Any) -> Any:
+        """x - y * trunc(x / y), exactly, with the sign of x; of integers, 0 if y is 0."""
+        ...
+
+    def quotient(self, x: Any, y: Any) -> Any:
+        """x / y of integers, towards zero; 0 if y is 0."""
+        ...
+
+    def complex(self, re: Any, im: Any) -> Any:
+        """The complex number of two parts, each as it is."""
+        ...
+
+    def checked(self, i: Any, n: int) -> Any:
+        """An index into n, from the front; out of range, the call is a BoundsError."""
+        ...
+
+    def bits(self, x: Any) -> Any:
+        """The bit pattern of a float32 or float64, as an unsigned integer."""
+        ...
+
+    def from_bits(self, x: Any) -> Any:
+        """The float32 or float64 of a bit pattern."""
+        ...
+
+    def rarely(self, mask: Any, f: Callable[..., Any], otherwise: Any, *args: Any) -> Any:
+        """f(*args) where mask, else `otherwise`: f may be skipped where no mask holds."""
+        ...
+
     def __getattr__(self, name: str) -> Any:
         """Unary functions.
 
@@ -85,7 +113,11 @@ class Kernel(Protocol):
         """
         ...
 
-    # arrays, without arithmetic
+    # arrays
+    def map(self, f: Callable[..., Any], dtype: np.dtype, *xs: Any) -> Any:
+        """f of the numbers of arrays that broadcast, element by element, in `dtype`."""
+        ...
+
     def view(self, x: Any, shape: tuple[int, ...]) -> Any:
         """The elements in row-major order, in another shape."""
         ...
@@ -110,13 +142,21 @@ class Kernel(Protocol):
         """Backwards along the axes."""
         ...
 
+    def windows(self, x: Any, axis: int, size: int, step: int, dilation: int) -> Any:
+        """Windows along an axis: element w of one is a new last axis."""
+        ...
+
     def concat(self, xs: Sequence[Any], axis: int) -> Any:
         """One after another."""
         ...
 
+    def pick(self, x: Any, *at: Any) -> Any:
+        """The number of x at integers that were computed, which must be inside its axes."""
+        ...
+
     # loops
-    def var(self, init: Any) -> Var:
-        """A number that loops may change."""
+    def var(self, init: Any, like: Any = None) -> Var:
+        """A number that loops may change, of the dtype of `like` or of what it first meets."""
         ...
 
     def lanes(self, out: Any, *, axis: int) -> Iterator[Lane]:
@@ -144,10 +184,29 @@ class Kernel(Protocol):
         """out = zeros, then x added along an axis at indices, in index order."""
         ...
 
+    def scatter(
+        self, start: Any, x: Any, indices: Any, out: Any, *, axis: int, combine: Any
+    ) -> None:
+        """out = start, then combine(out, x) along an axis at indices, in index order.
+
+        `start` is an array of out's shape or a number; indices broadcast to x's shape.
+        """
+        ...
+
+    def literal(self, value: np.ndarray) -> Any:
+        """The elements of a small array, which are part of the code."""
+        ...
+
     def iota(self, length: int, dtype: np.dtype) -> Any:
         """0, 1, 2, ... up to length."""
         ...
 
-    def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
-        """uint32 words: element i is core.rng's of (key, i), for each key of a batch."""
+    def random_bits(
+        self, key: Any, shape: tuple[int, ...], domain: int = 0, first: Any = None
+    ) -> Any:
+        """uint32 words: element i is core.rng's of (key, i), for each key of a batch.
+
+        They are those of a domain of core.rng's counters, from its first block on or, with
+        `first`, an integer for each key, from that block on.
+        """
         ...

@@ -133,18 +133,17 @@ class Op(Value):
         if not self.uniform:
             return [lift(a) for a in args]
         moving = self.moving(len(args))
-        args = [
-            a if type(a) in dt._PYTHON and i in moving else lift(a) for i, a in enumerate(args)
-        ]
+        args = [a if weak_type(a) and i in moving else lift(a) for i, a in enumerate(args)]
         common = self._common([args[i] for i in moving])
         return [_cast(self.name, a, common) if i in moving else a for i, a in enumerate(args)]
 
     def _common(self, args: Sequence[Any]) -> np.dtype:
-        dtypes = [a.dtype for a in args if type(a) not in dt._PYTHON]
+        dtypes = [a.dtype for a in args if weak_type(a) is None]
         common = dt.promote(self.name, *dtypes) if dtypes else None
         for a in args:
-            if type(a) in dt._PYTHON:
-                common = dt.of_number(a, common)
+            kind = weak_type(a)
+            if kind is not None:
+                common = dt.of_number(kind(1), common)
         assert common is not None
         if self.takes in ("inexact", "floating") and not dt.is_inexact(common):
             return dt.float32
@@ -324,6 +323,12 @@ def function(f: Any) -> Any:
     return f
 
 
+def weak_type(a: Any) -> type | None:
+    """Python's type of a number, or of one that a program takes as an argument; else None."""
+    kind = type(a)
+    return kind if kind in dt._PYTHON else getattr(a, "weak", None)
+
+
 def _cast(who: str, a: Any, dtype: np.dtype) -> Any:
     if type(a) in dt._PYTHON:
         token = quiet()
@@ -333,4 +338,6 @@ def _cast(who: str, a: Any, dtype: np.dtype) -> Any:
             raise DtypeError(f"{who}: {a} does not fit in {dtype}") from error
         finally:
             loud(token)
+    if a.weak is not None:
+        a = a.bare()
     return a if a.dtype == dtype else FUNCTIONS["astype"](a, dtype)

@@ -56,6 +56,8 @@ def several(
     op: Op, parents: Any, recipe: Any, kept: Any, results: Sequence[Any], region: Any
 ) -> None:
     """Give each result of an op with several outputs its place on the tape."""
+    if not results:
+        return  # an op that only acts: nothing can flow back
     joint = Joint(op, parents, recipe, kept, [r.spec for r in results], region)
     for i, r in enumerate(results):
         if dt.is_inexact(joint.specs[i].dtype):

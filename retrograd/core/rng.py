@@ -16,25 +16,19 @@ domain. Real draws start at u = (word + 1/2) / 2**bits; its complement and its d
 """
 
 import math
+from functools import partial
 
 import numpy as np
 
+from retrograd.core import rng_laws as laws
 from retrograd.core.errors import ArgumentError
-from retrograd.core.rng_gamma import (
-    exp,
-    layout,
-    log,
-    log1p_rest,
-    log_poisson,
-    minus_log,
-    quantile,
-)
+from retrograd.core.rng_gamma import exp, log, log1p_rest, log_poisson
+from retrograd.core.rng_laws import ARRAYS, layout
 
-_DRAW, _SPLIT, _FOLD, _TRY = 0, 1, 2, 3  # counter domains
-_COUNTERS = 2**60  # in a domain
+DRAW, SPLIT, FOLD, _TRY = 0, 1, 2, 3  # counter domains
+COUNTERS = 2**60  # in a domain
 _CHUNK = 1 << 14  # elements worked on at once: a dozen such arrays stay in the caches
 _ATTEMPTS = 128  # every sampler accepts with chance > 0.45: this bound is met once in 1e33
-_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 
 
 def _integer(who, value, low, high):
@@ -68,25 +62,14 @@ def threefry2x32(key, count0, count1) -> tuple[np.ndarray, np.ndarray]:
     if key.dtype != np.uint32 or key.shape != (2,):
         got = f"{key.dtype} of shape {key.shape}"
         raise ArgumentError(f"random: a key is uint32 of shape (2,), as key(0) is; got {got}")
-    k0, k1 = int(key[0]), int(key[1])
-    schedule = k0, k1, k0 ^ k1 ^ 0x1BD11BDA
-    count0, count1 = np.broadcast_arrays(np.asarray(count0, "u4"), np.asarray(count1, "u4"))
-    x0 = count0.reshape(-1) + np.uint32(k0)  # flat: NumPy warns when a scalar wraps around
-    x1 = count1.reshape(-1) + np.uint32(k1)
-    spare = np.empty_like(x1)
-    for group in range(5):
-        for turn in _ROTATIONS[group & 1]:
-            x0 += x1
-            np.right_shift(x1, np.uint32(32 - turn), out=spare)
-            x1 <<= np.uint32(turn)
-            x1 |= spare
-            x1 ^= x0
-        x0 += np.uint32(schedule[(group + 1) % 3])
-        x1 += np.uint32((schedule[(group + 2) % 3] + group + 1) & 0xFFFFFFFF)
-    return x0.reshape(count0.shape), x1.reshape(count0.shape)
+    counts = np.broadcast_arrays(np.asarray(count0, "u4"), np.asarray(count1, "u4"))
+    # flat, and the key in arrays: NumPy warns when a scalar wraps around
+    low, high = (c.reshape(-1) for c in counts)
+    x0, x1 = laws.threefry((key[:1], key[1:]), (low, high))
+    return x0.reshape(counts[0].shape), x1.reshape(counts[0].shape)
 
 
-def _blocks(key, domain, index):
+def blocks(key, domain, index) -> tuple[np.ndarray, np.ndarray]:
     """The two words of each block of key's domain at the int64 index."""
     high = (index >> 32).astype(np.uint32) | np.uint32(domain << 28)
     return threefry2x32(key, index.astype(np.uint32), high)
@@ -94,23 +77,23 @@ def _blocks(key, domain, index):
 
 def _words(key, first, count):
     """Words first to first + count of the draw of key."""
-    blocks = _blocks(key, _DRAW, np.arange(first >> 1, (first + count + 1) >> 1))
-    return np.stack(blocks, axis=-1).reshape(-1)[first & 1 :][:count]
+    pairs = blocks(key, DRAW, np.arange(first >> 1, (first + count + 1) >> 1))
+    return np.stack(pairs, axis=-1).reshape(-1)[first & 1 :][:count]
 
 
 def _variates(key, first, count, dtype):
     """The words of elements first to first + count: (word,) for float32, else a block."""
     if np.dtype(dtype) == np.float32:
         return (_words(key, first, count),)
-    return _blocks(key, _DRAW, np.arange(first, first + count))
+    return blocks(key, DRAW, np.arange(first, first + count))
 
 
 def _pairs(key, index, dtype):
     """The words of two variates for each element of index."""
     if np.dtype(dtype) == np.float32:
-        x0, x1 = _blocks(key, _DRAW, index)
+        x0, x1 = blocks(key, DRAW, index)
         return (x0,), (x1,)
-    return _blocks(key, _DRAW, 2 * index), _blocks(key, _DRAW, 2 * index + 1)
+    return blocks(key, DRAW, 2 * index), blocks(key, DRAW, 2 * index + 1)
 
 
 def _fill(shape, dtype, draw):
@@ -125,7 +108,7 @@ def _fill(shape, dtype, draw):
 
 def _subkey(key, domain, index):
     """The key that key's domain holds at index."""
-    return np.concatenate(_blocks(key, domain, np.array([index])))
+    return np.concatenate(blocks(key, domain, np.array([index])))
 
 
 def _reject(key, out, left, attempt):
@@ -155,13 +138,13 @@ def key(seed) -> np.ndarray:
 
 def split(key, n) -> np.ndarray:
     """The keys uint32[n, 2], distinct from each other and from every other use of key."""
-    index = np.arange(_integer("split: n", n, 0, _COUNTERS))
-    return np.stack(_blocks(key, _SPLIT, index), axis=-1)
+    index = np.arange(_integer("split: n", n, 0, COUNTERS))
+    return np.stack(blocks(key, SPLIT, index), axis=-1)
 
 
 def fold_in(key, data) -> np.ndarray:
     """The key of (key, data), for an integer data in [0, 2**60)."""
-    return _subkey(key, _FOLD, _integer("fold_in: data", data, 0, _COUNTERS))
+    return _subkey(key, FOLD, _integer("fold_in: data", data, 0, COUNTERS))
 
 
 def bits(key, shape) -> np.ndarray:
@@ -169,34 +152,23 @@ def bits(key, shape) -> np.ndarray:
     return _fill(shape, np.uint32, lambda first, count: _words(key, first, count))
 
 
-def _high_product(x, y):
-    """The high 64 bits of the 128-bit product of uint64 arrays."""
-    low, by = np.uint64(0xFFFFFFFF), np.uint64(32)
-    x0, x1, y0, y1 = x & low, x >> by, y & low, y >> by
-    middle = x1 * y0 + ((x0 * y0) >> by)
-    return x1 * y1 + (middle >> by) + (((middle & low) + x0 * y1) >> by)
-
-
 def randint(key, shape, low, high) -> np.ndarray:
     """Uniform int64 in [low, high); no value's chance is off by a relative 2**-64 or more."""
     low = _integer("randint: low", low, -(2**63), 2**63)
     high = _integer("randint: high", high, low + 1, min(low + 2**64, 2**63 + 1))
-    span, base = np.full(1, high - low, np.uint64), np.uint64(low % 2**64)
 
     def draw(first, count):
-        """Elements floor(x * span / 2**128) of 128-bit x: such products need uint64."""
-        words = _pairs(key, np.arange(first, first + count), np.float64)
-        major, minor = ((x0.astype(np.uint64) << np.uint64(32)) | x1 for x0, x1 in words)
-        carry = major * span + _high_product(minor, span) < major * span
-        return (_high_product(major, span) + carry + base).view(np.int64)
+        """Elements first to first + count, of 128 bits each."""
+        one, other = _pairs(key, np.arange(first, first + count), np.float64)
+        return laws.integer(ARRAYS, (*one, *other), low, high)
 
     return _fill(shape, np.int64, draw)
 
 
 def permutation(key, n) -> np.ndarray:
     """A uniform order of range(n): the indices sorted by their blocks, int64."""
-    index = np.arange(_integer("permutation: n", n, 0, _COUNTERS))
-    high, low = _blocks(key, _DRAW, index)
+    index = np.arange(_integer("permutation: n", n, 0, COUNTERS))
+    high, low = blocks(key, DRAW, index)
     # the blocks of one key are all different, so every way of sorting gives this order
     return np.argsort((high.astype(np.uint64) << np.uint64(32)) | low)
 
@@ -204,34 +176,10 @@ def permutation(key, n) -> np.ndarray:
 # ---- floats: (word,) makes a float32, (high, low) a float64 ----
 
 
-def _unit(words):
-    """The u = (word + 1/2) / 2**bits of the words, rounded once."""
-    if len(words) == 1:
-        high, low, dtype, base = words[0] >> 16, words[0] & 0xFFFF, "f4", 2.0**16
-    else:
-        (high, low), dtype, base = words, "f8", 2.0**32
-    return (high.astype(dtype) * base + (low.astype(dtype) + 0.5)) * base**-2
-
-
-def _fraction(words):
-    """The leading 24 or 53 bits of the words as a float in [0, 1)."""
-    if len(words) == 1:
-        return (words[0] >> 8).astype(np.float32) * 2.0**-24
-    return ((words[0] >> 5) * 2.0**26 + (words[1] >> 6)) * 2.0**-53
-
-
-def _minus_log(words):
-    """The -log(u) of the words, as precise where u is near 1 as where it is near 0."""
-    return minus_log(_unit(words), _unit([~w for w in words]))
-
-
-def _quantile(words):
-    """The normal quantile of u, odd about u = 1/2."""
-    upper = words[0] >> 31
-    tail = [w ^ (0 - upper) for w in words]
-    to_half = [tail[0] ^ 0x7FFFFFFF, *(~w for w in tail[1:])]
-    x = quantile(_unit(to_half), _unit(tail))
-    return x * (upper.astype(x.dtype) * 2 - 1)  # a select at random is slower in NumPy
+_unit, _fraction, _minus_log, _quantile = (
+    partial(law, ARRAYS) for law in (laws.unit, laws.fraction, laws.minus_log, laws.quantile)
+)
+_high_product = laws.high_product
 
 
 def _floats(who, key, shape, dtype, of):
@@ -257,7 +205,17 @@ def exponential(key, shape, dtype) -> np.ndarray:
 
 def gumbel(key, shape, dtype) -> np.ndarray:
     """Floats -log(-log(u)) of the Gumbel distribution."""
-    return _floats("gumbel", key, shape, dtype, lambda w: 0 - log(_minus_log(w)))
+    return _floats("gumbel", key, shape, dtype, partial(laws.gumbel, ARRAYS))
+
+
+def chosen(key, chance, shape) -> np.ndarray:
+    """The bernoulli of one chance in (0, 1], without floats."""
+
+    def draw(first, count):
+        """Elements first to first + count."""
+        return laws.below(blocks(key, DRAW, np.arange(first, first + count)), chance)
+
+    return _fill(shape, np.bool_, draw)
 
 
 def bernoulli(key, p, shape) -> np.ndarray:
@@ -377,6 +335,6 @@ def poisson(key, lam, shape) -> np.ndarray:
     out, few = np.floor(lam), np.flatnonzero(lam < 10)
     for first in range(0, few.size, _CHUNK):
         part = few[first : first + _CHUNK]
-        out[part] = _poisson_few(_unit(_blocks(key, _DRAW, part)), lam[part])
+        out[part] = _poisson_few(_unit(blocks(key, DRAW, part)), lam[part])
     out = _reject(key, out, np.flatnonzero(lam >= 10), attempt)
     return out.astype(np.int64).reshape(_extent(shape))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.core.errors import ArgumentError, ShapeError
+from retrograd.core.errors import ArgumentError, ShapeError, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,6 +136,8 @@ def shape_tuple(who: str, shape: Any) -> Shape:
             if isinstance(shape, (tuple, list))
             else (operator.index(shape),)
         )
+    except TraceError:  # an integer of a program, which has no value yet
+        raise
     except TypeError as error:
         raise ArgumentError(f"{who}: shape must be integers; got {shape!r}") from error
     if any(n < 0 for n in sizes):

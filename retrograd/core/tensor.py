@@ -31,6 +31,7 @@ class Tensor(Operators):
     _data: Any
     _node: Node | None
     _cell: Cell | None
+    weak: Any = None  # the type of a Python number that this stands for in a traced program
 
     def __init__(self, data: Any, node: Node | None = None, cell: Cell | None = None) -> None:
         self._data = data
@@ -148,6 +149,10 @@ class Tensor(Operators):
     def handle(self) -> Tensor:
         """Another handle on the same value: writing to one leaves the other as it is."""
         return Tensor(self._data, self._node, self._cell)
+
+    def strong(self, dtype: Any = None) -> Tensor:
+        """What `rg.asarray` makes of it: of a number, a tensor of this or the default dtype."""
+        return self
 
     def shell(self) -> Tensor:
         """What a tape keeps: the bytes only if no checkpoint region can bring them back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class Where(NamedTuple):
     def __str__(self) -> str:
         """`file:line    source`, as errors show it."""
         return f"{self.file}:{self.line}    {self.text}".rstrip()
+
+
+# While a graph is run or written again: the line that its present node was made for.
+retold: ContextVar[Where | None] = ContextVar("retold", default=None)
 
 
 def here(depth: int = 1) -> Where | None:

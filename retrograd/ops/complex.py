@@ -120,7 +120,6 @@ class MakeComplex(Elementwise, Linear):
     """re + 1j * im, with each part as it is: infinities and nan stay in theirs."""
 
     takes = "floating"
-    host = "the kernel language has no complex numbers from parts"
 
     def shape(self, re: Spec, im: Spec) -> Spec:
         if re.dtype not in (dt.float32, dt.float64):
@@ -142,6 +141,9 @@ class MakeComplex(Elementwise, Linear):
 
     def transpose_im(self, g):
         return -imag(g)
+
+    def lower(self, k, re, im):
+        return k.complex(re, im)
 
     @staticmethod
     def samples(rng):

@@ -253,7 +253,7 @@ class RunningPlace(Op):
 
     def lower(self, k, x, out):
         for walk in k.lanes(out, axis=self.axis):
-            best, fresh, here, found = k.var(0), k.var(True), k.var(0), k.var(0)
+            best, fresh, here, found = k.var(0, x), k.var(True), k.var(0), k.var(0)
             for t in walk.steps():
                 better = x[t] > best.value if self.largest else x[t] < best.value
                 better = better | ((x[t] != x[t]) & (best.value == best.value))

@@ -61,13 +61,22 @@ class Extremum(Op):
         return apply(type(self)(reduce.later(self.axis), self.keepdims), *args)
 
     def lower(self, k, x, out):
-        choose = getattr(k, self.chosen.__name__)
+        choose, start = getattr(k, self.chosen.__name__), self._least(x.dtype)
         for row in k.rows(x, out, axis=self.axis):
-            best, fresh = k.var(0), k.var(True)
+            best = k.var(start, x)
             for i in row.steps():
-                best.value = k.where(fresh.value, x[i], choose(best.value, x[i]))
-                fresh.value = False
+                best.value = choose(best.value, x[i])
             out[row] = best.value
+
+    def _least(self, dtype):
+        """What every number wins against."""
+        largest = self.chosen is np.maximum
+        if dtype.kind == "f" or dtype in dt.HALF:
+            return -np.inf if largest else np.inf
+        if dtype.kind == "b":
+            return not largest
+        info = np.iinfo(dtype)
+        return int(info.min if largest else info.max)
 
     def _ties(self, x, out, dtype):
         mask = (x == reduce.kept(out, x.shape, self.axis)) | (x != x)  # out is NaN if an x is
@@ -160,7 +169,7 @@ class ArgExtremum(Op):
 
     def lower(self, k, x, out):
         for row in k.rows(x, out, axis=(self.axis,)):
-            best, fresh, here, found = k.var(0), k.var(True), k.var(0), k.var(0)
+            best, fresh, here, found = k.var(0, x), k.var(True), k.var(0), k.var(0)
             for i in row.steps():
                 first_nan = (x[i] != x[i]) & (best.value == best.value)
                 take = fresh.value | self.better(x[i], best.value) | first_nan

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, BoundsError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, Op, front, function, op
@@ -187,7 +188,6 @@ class RowNumbers(Op):
 
     length: int
     no_derivative = "its result is an index, constant almost everywhere"
-    host = "the numbers are checked"
 
     def shape(self, indices: Spec) -> Spec:
         integers("embedding", indices)
@@ -205,6 +205,13 @@ class RowNumbers(Op):
 
     def batch(self, size, args, mapped):
         return apply(self, *args)
+
+    def lower(self, k, indices):
+        def row(i):
+            i = k.cast(i, dt.int64)
+            return k.checked(k.where(i < 0, self.length, i), self.length)
+
+        return k.map(row, indices.dtype, indices)
 
     @staticmethod
     def samples(rng):

@@ -134,6 +134,8 @@ def _range(who: str, item: slice, length: int) -> tuple[int, int, int]:
         found = range(*item.indices(length))
     except ValueError as error:
         raise ArgumentError(f"{who}: the step of a slice is zero; it must not be") from error
+    except TraceError:  # an integer of a program, which has no value yet
+        raise
     except TypeError as error:
         raise DtypeError(
             f"{who}: the bounds of a slice must be integers; got {item}"

@@ -40,6 +40,11 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     return [shape.broadcast_to(x, grid) for x in apart]
 
 
+def triangle(n: int, k: int = 0) -> Tensor:
+    """A square of bool: True on diagonal k and below it."""
+    return shape.reshape(create.arange(k, n + k), (n, 1)) >= create.arange(n)
+
+
 @op
 class OneHot(Op):
     """1 at the place that each index names along a new last axis, 0 elsewhere."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import BoundsError, ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Linear, front, op
 from retrograd.core.spec import Spec, broadcast_shapes
 from retrograd.core.tensor import Box, Tensor
@@ -288,7 +288,9 @@ def coordinates(who: str, arrays: list[Any]) -> Tensor:
         if a.dtype == dt.uint64 and not isinstance(a, Box):
             _signed(who, a.array if isinstance(a, Tensor) else a)
     if not any(isinstance(a, Tensor) for a in arrays):
-        return lift(np.stack(np.broadcast_arrays(*arrays), dtype=np.int64, casting="unsafe"))
+        return constant(
+            np.stack(np.broadcast_arrays(*arrays), dtype=np.int64, casting="unsafe")
+        )
     each = [shape.broadcast_to(cast.astype(lift(a), dt.int64), to) for a in arrays]
     return join.stack(each)
 

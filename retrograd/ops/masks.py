@@ -14,7 +14,7 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Op, function, op
 from retrograd.core.spec import Spec, broadcast_shapes
 from retrograd.core.tensor import Tensor
@@ -69,7 +69,7 @@ def _places(who: str, x: Any, size: int | None, fill_value: int) -> Any:
     if not x.ndim:
         raise ArgumentError(f"{who}: x has no axes; it needs at least one")
     if size is None:
-        return lift(np.stack(np.nonzero(getitem.concrete(who, x))))
+        return constant(np.stack(np.nonzero(getitem.concrete(who, x))))
     size = _size(who, size)
     fill = options.integer(who, "fill_value", fill_value)
     if not -(2**63) <= fill < 2**63:
@@ -120,7 +120,7 @@ def masked_select(
     size = _size("masked_select", size)
     places = shape.reshape(apply(Nonzero(size, -1), mask), (size,))
     if not prod(to):
-        x = lift(np.zeros(1, x.dtype))
+        x = constant(np.zeros(1, x.dtype))
     fill = scatter.values_like("masked_select", fill_value, x.dtype)
     found = gather.take(x, places, axis=0)  # -1 is some element, replaced by the next line
     return select.where(places >= 0, found, fill)

@@ -12,12 +12,13 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core import rng as bits_of
+from retrograd.core import rng_laws as formulas
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Elementwise, op
 from retrograd.core.spec import Spec, broadcast_shapes
 from retrograd.core.tensor import Box, Tensor
-from retrograd.ops import cast, join, logic, options
+from retrograd.ops import cast, options
 from retrograd.ops import random_keys as keys
 from retrograd.ops import shape as shapes
 
@@ -33,6 +34,11 @@ class Draw(keys.Keyed):
 
     def shape(self, key: Spec) -> Spec:
         return Spec((*keys.lead_of(self.name, key), *self.to), self.dtype)
+
+    def made(self, k: Any, key: Any, law: Any) -> Any:
+        """In a kernel: the law of the words of each element."""
+        words = keys.words(k, key, self.to, 1 if self.dtype == dt.float32 else 2)
+        return k.map(lambda *words: law(k, words), self.dtype, *words)
 
     @classmethod
     def samples(cls, rng):
@@ -52,21 +58,12 @@ class RandomUniform(Draw):
 
     to: tuple[int, ...]
     dtype: np.dtype
-    host = ""
 
     def forward(self, key):
         return keys.each(self, lambda key: bits_of.uniform(key, self.to, self.dtype), key)
 
-    def expand(self, key):  # the leading 24 or 53 bits of a word or two
-        if self.dtype == dt.float32:
-            return _shifted(apply(keys.RandomBits(self.to), key), 8, self.dtype) * 2.0**-24
-        high, low = join.unstack(apply(keys.RandomBits((*self.to, 2)), key), axis=-1)
-        whole = _shifted(high, 5, self.dtype) * 2.0**26 + _shifted(low, 6, self.dtype)
-        return whole * 2.0**-53
-
-
-def _shifted(words: Any, by: int, dtype: np.dtype) -> Any:
-    return cast.astype(logic.bitwise_right_shift(words, np.uint32(by)), dtype)
+    def lower(self, k, key):
+        return self.made(k, key, formulas.fraction)
 
 
 @op
@@ -79,6 +76,9 @@ class RandomNormal(Draw):
     def forward(self, key):
         return keys.each(self, lambda key: bits_of.normal(key, self.to, self.dtype), key)
 
+    def lower(self, k, key):
+        return self.made(k, key, formulas.quantile)
+
 
 @op
 class RandomExponential(Draw):
@@ -89,6 +89,9 @@ class RandomExponential(Draw):
 
     def forward(self, key):
         return keys.each(self, lambda key: bits_of.exponential(key, self.to, self.dtype), key)
+
+    def lower(self, k, key):
+        return self.made(k, key, formulas.minus_log)
 
 
 @op
@@ -101,6 +104,9 @@ class RandomGumbel(Draw):
     def forward(self, key):
         return keys.each(self, lambda key: bits_of.gumbel(key, self.to, self.dtype), key)
 
+    def lower(self, k, key):
+        return self.made(k, key, formulas.gumbel)
+
 
 @op
 class RandomTruncatedNormal(keys.Keyed):
@@ -108,6 +114,7 @@ class RandomTruncatedNormal(keys.Keyed):
 
     uniform = True
     takes = "floating"
+    host = keys.REJECTS
     no_derivative = "it rejects what is outside its bounds, and they are not differentiated"
 
     def shape(self, key: Spec, lower: Spec, upper: Spec) -> Spec:

@@ -9,6 +9,7 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core import rng as bits_of
+from retrograd.core import rng_laws as formulas
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import op
@@ -34,6 +35,14 @@ class RandomBernoulli(keys.Keyed):
     def forward(self, key, p):
         return keys.each(self, lambda key, p: bits_of.bernoulli(key, p, p.shape), key, p)
 
+    def lower(self, k, key, p):  # chances that forward refuses are those of 0 or 1
+        words = keys.words(k, key, p.shape[len(key.shape) - 1 :], 2)
+
+        def drawn(p, *words):
+            return formulas.fraction(k, words) < k.cast(p, dt.float64)
+
+        return k.map(drawn, dt.bool, p, *words)
+
     @staticmethod
     def samples(rng):
         yield RandomBernoulli(), keys.some(rng), rng.uniform(0, 1, (2, 3))
@@ -52,6 +61,7 @@ class RandomPoisson(keys.Keyed):
 
     takes = "real"
     uniform = True
+    host = keys.REJECTS
     no_derivative = "its result is a count, constant almost everywhere"
 
     def shape(self, key: Spec, lam: Spec) -> Spec:
@@ -89,6 +99,12 @@ class RandomInteger(keys.Keyed):
 
         return keys.each(self, draw, key)
 
+    def lower(self, k, key):
+        def drawn(*words):
+            return formulas.integer(k, words, self.low, self.high)
+
+        return k.map(drawn, dt.int64, *keys.words(k, key, self.to, 4))
+
     @staticmethod
     def samples(rng):
         yield RandomInteger((2, 3), -5, 2**62), keys.some(rng)
@@ -104,6 +120,7 @@ class RandomPermutation(keys.Keyed):
     """The integers below n in random order."""
 
     n: int
+    host = sort.LIBRARY
     no_derivative = "its result is an index"
 
     def shape(self, key: Spec) -> Spec:
@@ -139,7 +156,9 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Tensor:
     Not differentiable in p: a relaxed choice is sigmoid(logit(p) + l) of a logistic l.
     """
     who = "random.bernoulli"
-    return apply(BERNOULLI, keys.key_of(who, key), _chances(who, "p", p, shape))
+    chances = _chances(who, "p", p, shape)
+    laws.refuse(who, "p", p, "in [0, 1]", lambda p: ~((p >= 0) & (p <= 1)))
+    return apply(BERNOULLI, keys.key_of(who, key), chances)
 
 
 def poisson(key: Any, lam: Any, shape: Any = None, *, dtype: Any = dt.int64) -> Tensor:

@@ -125,6 +125,7 @@ class RandomGamma(keys.Keyed):
 
     log_space: bool = False
     uniform = True
+    host = keys.REJECTS
     takes = "floating"
 
     def shape(self, key: Spec, a: Spec) -> Spec:

@@ -15,13 +15,13 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core import rng as bits_of
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, fresh, lift
 from retrograd.core.op import Op, front, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import options
 
-HOST = "drawn by NumPy until the compiler has its own"
+REJECTS = "it draws until it accepts, and the turns of a kernel's loops are fixed"
 
 
 # -- what all ops with a key share -----------------------------------------------------------
@@ -31,7 +31,7 @@ class Keyed(Op):
     """Ops that draw by a key, their first operand, which is never differentiated."""
 
     fixed: ClassVar[tuple[str, ...]] = ("key",)
-    host = HOST
+    draws: ClassVar[bool] = True  # its kernel computes, though it is not elementwise
 
     def batch(self, size, args, mapped):
         return apply(self, *front(size, args, mapped))
@@ -73,6 +73,15 @@ def each(op: Op, draw: Any, key: np.ndarray, *operands: np.ndarray) -> np.ndarra
     return out
 
 
+def words(k: Any, key: Any, to: tuple[int, ...], count: int) -> list[Any]:
+    """In a kernel: `count` words for each element of a draw, each an array of its own."""
+    if count == 1:
+        return [k.random_bits(key, to)]
+    shape = (*key.shape[:-1], *to)
+    drawn, whole = k.random_bits(key, (*to, count)), [(0, n, 1) for n in shape]
+    return [k.view(k.slice(drawn, [*whole, (i, 1, 1)]), shape) for i in range(count)]
+
+
 # -- keys ------------------------------------------------------------------------------------
 
 
@@ -88,6 +97,9 @@ class SplitKey(Keyed):
 
     def forward(self, key):
         return each(self, lambda key: bits_of.split(key, self.n), key)
+
+    def lower(self, k, key):
+        return k.random_bits(key, (self.n, 2), bits_of.SPLIT)
 
     @staticmethod
     def samples(rng):
@@ -115,6 +127,9 @@ class FoldKey(Keyed):
     def forward(self, key, data):
         return each(self, lambda key, data: bits_of.fold_in(key, int(data)), key, data)
 
+    def lower(self, k, key, data):  # a number that forward refuses is taken modulo 2**60
+        return k.random_bits(key, (2,), bits_of.FOLD, data)
+
     @staticmethod
     def samples(rng):
         yield FoldKey(), some(rng), np.asarray(5)
@@ -132,7 +147,7 @@ def key(seed: int) -> Tensor:
     A key is for one use: drawing twice by the same key gives the same numbers. `split` and
     `fold_in` make new keys of it, after which it should not be drawn by.
     """
-    return Tensor(bits_of.key(seed))
+    return fresh(bits_of.key(seed))
 
 
 def key_of(who: str, key: Any) -> Tensor:
@@ -172,7 +187,6 @@ class RandomBits(Keyed):
 
     to: tuple[int, ...]
     no_derivative = "its result is made of bits"
-    host = ""
 
     def shape(self, key: Spec) -> Spec:
         return Spec((*lead_of("random.bits", key), *self.to), dt.uint32)

@@ -182,7 +182,7 @@ class Variance(Op):
 
     def lower(self, k, x, out):
         for row in k.rows(x, out, axis=self.axis):
-            total, n, far = k.var(0.0), k.var(0.0), k.var(0.0)
+            total, n, far = k.var(0.0, x), k.var(0.0, x), k.var(0.0, x)
             for i in row.steps():
                 total.value, n.value = total.value + x[i], n.value + 1.0
             mid = total.value / n.value

@@ -19,8 +19,6 @@ __all__ = ["floor_divide", "fmod", "mod", "remainder"]
 class Quotient(Elementwise):
     """Ops that round a quotient: of integers and floats, not of complex numbers."""
 
-    host = "the exact remainder is a library call"
-
     def shape(self, x1: Spec, x2: Spec) -> Spec:
         if x1.dtype.kind == "c":
             raise DtypeError(f"{self.name}: got {x1.dtype}; it takes integers and floats")
@@ -46,6 +44,19 @@ class FloorDivide(Quotient):
     def forward(self, x1, x2):
         return np.floor_divide(x1, x2)
 
+    def lower(self, k, x1, x2):
+        rest = k.rem(x1, x2)
+        if x1.dtype.kind == "u":
+            return k.quotient(x1, x2)
+        below = (rest != 0) & ((rest < 0) != (x2 < 0))  # towards zero was not down
+        if x1.dtype.kind == "i":
+            return k.quotient(x1, x2) - k.cast(below, x1.dtype)
+        near = (x1 - rest) / x2 - k.where(below, 1.0, 0.0)  # whole, but for rounding
+        down = k.floor(near)
+        down = k.where(near - down > 0.5, down + 1, down)
+        nothing = k.where(k.signbit(x1 / x2), -0.0, 0.0)
+        return k.where(x2 == 0, x1 / x2, k.where(near == 0, nothing, down))
+
     def slope_x1(self):
         return 0
 
@@ -63,6 +74,16 @@ class Remainder(Quotient):
     def forward(self, x1, x2):
         return np.remainder(x1, x2)
 
+    def lower(self, k, x1, x2):
+        rest = k.rem(x1, x2)
+        if x1.dtype.kind == "u":
+            return rest
+        below = (rest != 0) & ((rest < 0) != (x2 < 0))
+        if x1.dtype.kind == "i":
+            return k.where(below, rest + x2, rest)
+        nothing = k.where(k.signbit(x2), -0.0, 0.0)
+        return k.where(rest == 0, nothing, k.where(below, rest + x2, rest))
+
     def slope_x1(self):
         return 1
 
@@ -76,6 +97,9 @@ class Fmod(Quotient):
 
     def forward(self, x1, x2):
         return np.fmod(x1, x2)
+
+    def lower(self, k, x1, x2):
+        return k.rem(x1, x2)
 
     def slope_x1(self):
         return 1

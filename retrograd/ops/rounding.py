@@ -129,7 +129,6 @@ class Nextafter(Elementwise):
 
     half: str = ""  # the dtype to step in, where float32 computes for it
     takes = "floating"
-    host = "it steps from one bit pattern to the next"
 
     def forward(self, x1, x2):
         if self.half:
@@ -142,6 +141,25 @@ class Nextafter(Elementwise):
 
     def slope_x2(self):
         return 0
+
+    def lower(self, k, x1, x2):
+        info = dt.finfo(dt.as_dtype("nextafter", self.half) if self.half else x1.dtype)
+        x1, x2 = (k.cast(x, dt.float32) if self.half else x for x in (x1, x2))
+        least = float(info.smallest_subnormal)
+        outwards = (x2 > x1) == (x1 > 0)
+        unit = 1 << ({"float16": 13, "bfloat16": 16}[self.half] if self.half else 0)
+        bits = k.bits(x1)
+        out = k.from_bits(k.where(outwards, bits + unit, bits - unit))
+        if self.half == "float16":  # float32 has more exponents
+            normal, size = float(info.tiny), k.abs(x1)
+            small = (size < normal) | ((size == normal) & ~outwards)
+            size = k.where(
+                k.isinf(x1), float(info.max), size + k.where(outwards, least, -least)
+            )
+            out = k.where(small | k.isinf(x1), k.where(x1 < 0, -size, size), out)
+        out = k.where(x1 == 0, k.where(x2 < 0, -least, least), out)
+        out = k.where(x1 == x2, x1 if self.half == "float16" else x2, out)  # of zeros, NumPy's
+        return k.where((x1 != x1) | (x2 != x2), x1 + x2, out)
 
     @staticmethod
     def samples(rng):

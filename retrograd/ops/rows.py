@@ -87,7 +87,6 @@ class Targets(Op):
 
     sizes: tuple[int, ...]
     no_derivative = INDEX
-    host = "the coordinates are checked, each against its own axis"
 
     def shape(self, indices: Spec) -> Spec:
         gather.integers("targets", indices)
@@ -104,6 +103,21 @@ class Targets(Op):
         (indices,) = args
         out = apply(self, shape.moveaxis(indices, 0, 1))
         return shape.reshape(out, (size, prod(indices.shape[2:])))
+
+    def lower(self, k, indices):
+        count, places = len(self.sizes), prod(indices.shape[1:])
+        each = k.view(indices, (count, places))
+        own = [
+            k.view(k.slice(each, ((i, 1, 1), (0, places, 1))), (places,)) for i in range(count)
+        ]
+
+        def row(zero, *coordinates):
+            for i, n in zip(coordinates, self.sizes, strict=True):
+                zero = zero * n + k.checked(i, n)
+            return zero
+
+        start = k.broadcast(k.literal(np.zeros((), dt.int64)), (places,))
+        return k.map(row, dt.int64, start, *own)
 
     @staticmethod
     def samples(rng):
@@ -125,7 +139,6 @@ class TargetsAlong(Op):
     axis: int
     batch_axes: int = 0
     no_derivative = INDEX
-    host = "the indices are checked"
 
     def shape(self, indices: Spec) -> Spec:
         gather.integers("scatter", indices)
@@ -146,6 +159,20 @@ class TargetsAlong(Op):
     def batch(self, size, args, mapped):
         return apply(TargetsAlong(self.to, self.axis, self.batch_axes + 1), *args)
 
+    def lower(self, k, indices):
+        lead, own = indices.shape[: self.batch_axes], indices.shape[self.batch_axes :]
+        beside = [a for a in range(len(own)) if a != self.axis]
+        steps = [prod(self.to[a + 1 :]) for a in beside]
+        places = [k.view(k.iota(own[a], dt.int64), _along(len(own), a, own[a])) for a in beside]
+
+        def place(i, *others):
+            out = k.checked(i, self.to[self.axis]) * prod(self.to[self.axis + 1 :])
+            for other, step in zip(others, steps, strict=True):
+                out = out + other * step
+            return out
+
+        return k.view(k.map(place, dt.int64, indices, *places), (*lead, prod(own)))
+
     @staticmethod
     def samples(rng):
         yield TargetsAlong((3, 4), 1), np.array([[0, -1, 2, 3, 3], [1, 1, 0, 2, -4]])
@@ -157,6 +184,11 @@ class TargetsAlong(Op):
         yield TargetsAlong((3, 4), 1), np.array([[4]]), "index 4 is outside axis 1 of length 4"
         yield TargetsAlong((3, 4), 1), np.zeros((4, 1), int), "none longer but axis 1"
         yield TargetsAlong((3, 4), 1), np.zeros((3, 4)), "must be integers"
+
+
+def _along(ndim: int, axis: int, length: int) -> tuple[int, ...]:
+    """The shape of one axis among others of length 1."""
+    return tuple(length if a == axis else 1 for a in range(ndim))
 
 
 def check(who: str, targets: Spec, *tables: Spec) -> None:

@@ -18,7 +18,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, Op, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, gather, index, rows, select, shape, slices
+from retrograd.ops import cast, create, gather, index, rows, select, shape, slices
 
 __all__ = ["put_along_axis", "scatter", "scatter_add"]
 
@@ -53,7 +53,9 @@ class SetRows(rows.Rows, Linear):
     def transpose_values(self, g, targets):
         return apply(WonRows(), g, targets)
 
-    host = "which write is the last is found by NumPy"
+    def lower(self, k, x, values, targets, out):
+        places = k.view(targets, (targets.shape[0], 1))
+        k.scatter(x, values, places, out, axis=0, combine=lambda was, new: new)
 
     @staticmethod
     def samples(rng):
@@ -87,7 +89,13 @@ class WonRows(rows.Rows, Linear):
     def transpose(self, g, x: Spec, targets):
         return apply(SetRows(), slices.nothing(x.shape, g.dtype), g, targets)
 
-    host = "which target is the last is found by NumPy"
+    def expand(self, x, targets):
+        count = targets.shape[0]
+        order = shape.reshape(create.arange(count, dtype=dt.int64), (count, 1))
+        nobody = create.zeros((x.shape[0], 1), dtype=dt.int64)
+        last = index.rows_at(apply(SetRows(), nobody, order, targets), targets)
+        zero = lift(np.zeros((), x.dtype))
+        return select.where(last == order, index.rows_at(x, targets), zero)
 
     @staticmethod
     def samples(rng):
@@ -126,7 +134,10 @@ class ExtremeRows(rows.Rows, Op):
             theirs, index.rows_at(share, targets), 0.0
         )
 
-    host = "extremes of rows that repeat are NumPy's"
+    def lower(self, k, x, values, targets, out):
+        places = k.view(targets, (targets.shape[0], 1))
+        larger = k.maximum if self.largest else k.minimum
+        k.scatter(x, values, places, out, axis=0, combine=larger)
 
     @staticmethod
     def samples(rng):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from retrograd.core.errors import ArgumentError, BoundsError, ShapeError
+from retrograd.core.errors import ArgumentError, BoundsError, ShapeError, TraceError
 from retrograd.core.interpret import apply, lift, unchanged
 from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec, axes_tuple, axis_index, broadcast_shapes
@@ -86,6 +86,8 @@ def lengths(who: str, shape: Any) -> tuple[int, ...]:
     """Lengths given as an int or a sequence of ints."""
     try:
         return tuple(map(index, shape)) if isinstance(shape, (tuple, list)) else (index(shape),)
+    except TraceError:  # an integer of a program, which has no value yet
+        raise
     except TypeError as error:
         raise ArgumentError(f"{who}: lengths must be integers; got {shape!r}") from error
 

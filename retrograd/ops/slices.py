@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core.errors import BoundsError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, front, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import select, shape
+from retrograd.ops import create, select, shape
 
 Part = int | None | tuple[int, int, int]
 Parts = tuple[Part, ...]
@@ -199,7 +200,7 @@ class SliceSet(Linear):
         return apply(SliceSet(((0, size, 1), *self.parts)), *front(size, args, mapped))
 
     def expand(self, x, values):
-        inside = lift(np.ones(part_shape(self.parts), bool))
+        inside = create.ones(part_shape(self.parts), dtype=dt.bool)
         mask, there = (apply(Unslice(self.parts, x.shape), y) for y in (inside, values))
         return select.where(mask, there, x)
 

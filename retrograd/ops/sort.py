@@ -180,7 +180,6 @@ class Searchsorted(Op):
     lead: int = 0
     uniform = True
     takes = "real"
-    host = "a binary search is a library call"
     no_derivative = "its results are indices, constant almost everywhere"
 
     def shape(self, x1: Spec, x2: Spec) -> Spec:
@@ -201,6 +200,31 @@ class Searchsorted(Op):
         if not self.lead and not mapped[0]:
             return apply(self, *args)
         return apply(Searchsorted(self.right, self.lead + 1), *front(size, args, mapped))
+
+    def lower(self, k, x1, x2):
+        length, behind = x1.shape[-1], len(x2.shape) - self.lead
+        own = [
+            k.view(k.iota(n, dt.int64), (n, *(1,) * (self.lead - a - 1 + behind)))
+            for a, n in enumerate(x1.shape[:-1])
+        ]
+
+        def below(x, at):
+            """Whether x comes after the element before place `at`; NaN comes last."""
+            there = k.pick(x1, *at)
+            mine, its = x != x, there != there
+            if self.right:
+                return mine | ((there <= x) & ~its)
+            return (there < x) | (mine & ~its)
+
+        def place(x, *lead):
+            found = k.cast(x != x, dt.int64) * 0
+            for step in reversed([1 << b for b in range(length.bit_length())]):
+                reach = found + step
+                within = k.minimum(reach, length) - 1
+                found = k.where((reach <= length) & below(x, (*lead, within)), reach, found)
+            return found
+
+        return k.map(place, dt.int64, x2, *own)
 
     @staticmethod
     def samples(rng):

@@ -16,6 +16,7 @@ from retrograd.core.interpret import apply
 from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
 from retrograd.ops import elementary, options
+from retrograd.ops import special_kernels as kernels
 
 __all__ = [
     "digamma",
@@ -101,13 +102,15 @@ class Erfinv(Elementwise):
     """The number whose erf is x."""
 
     takes = "floating"
-    host = NO_KERNEL
 
     def forward(self, x):
         return special.erfinv(x)
 
     def slope(self, out):
         return (math.sqrt(math.pi) / 2) * elementary.exp(out * out)
+
+    def lower(self, k, x):
+        return kernels.erfinv(k, x)
 
     @staticmethod
     def samples(rng):
@@ -160,13 +163,15 @@ class Ndtri(Elementwise):
     """The quantile function of the standard normal law."""
 
     takes = "floating"
-    host = NO_KERNEL
 
     def forward(self, p):
         return special.ndtri(p)
 
     def slope(self, out):
         return ROOT_2PI * elementary.exp(0.5 * (out * out))
+
+    def lower(self, k, p):
+        return kernels.ndtri(k, p)
 
     @staticmethod
     def samples(rng):
@@ -187,13 +192,15 @@ class LogNdtr(Elementwise):
     """log(ndtr(x)), also where ndtr is 0 or 1 in floating point."""
 
     takes = "floating"
-    host = NO_KERNEL
 
     def forward(self, x):
         return special.log_ndtr(x)
 
     def slope(self, x):
         return apply(INVERSE_MILLS, x)
+
+    def lower(self, k, x):
+        return kernels.log_ndtr(k, x)
 
     @staticmethod
     def samples(rng):
@@ -214,7 +221,6 @@ class InverseMills(Elementwise):
     """The normal density over the normal distribution function: the slope of log_ndtr."""
 
     takes = "floating"
-    host = NO_KERNEL
 
     def forward(self, x):
         # Below -1 both vanish together: their quotient is that of the scaled functions.
@@ -225,6 +231,9 @@ class InverseMills(Elementwise):
 
     def slope(self, x, out):
         return -out * (x + out)
+
+    def lower(self, k, x):
+        return kernels.inverse_mills(k, x)
 
     @staticmethod
     def samples(rng):
@@ -242,13 +251,15 @@ class Lgamma(Elementwise):
     """The logarithm of the absolute value of the gamma function."""
 
     takes = "floating"
-    host = NO_KERNEL
 
     def forward(self, x):
         return special.gammaln(x)
 
     def slope(self, x):
         return digamma(x)
+
+    def lower(self, k, x):
+        return kernels.lgamma(k, x)
 
     @staticmethod
     def samples(rng):
@@ -276,13 +287,15 @@ class Digamma(Elementwise):
     """The slope of lgamma."""
 
     takes = "floating"
-    host = NO_KERNEL
 
     def forward(self, x):
         return special.digamma(x)
 
     def slope(self, x):
         return polygamma(1, x)
+
+    def lower(self, k, x):
+        return kernels.digamma(k, x)
 
     @staticmethod
     def samples(rng):

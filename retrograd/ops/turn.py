@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
-from retrograd.core.interpret import apply, lift, unchanged
+from retrograd.core.interpret import PURE, apply, constant, lift, unchanged, using
 from retrograd.core.op import Linear, function, op
 from retrograd.core.spec import Spec, axes_tuple, axis_index
 from retrograd.core.tensor import Tensor
@@ -161,7 +161,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     counts = _counts(repeats, length)
     if isinstance(counts, np.ndarray):
         options.possible("repeat", (sum(counts.tolist()),))
-        where = lift(np.repeat(np.arange(length), counts))
+        where = constant(np.repeat(np.arange(length), counts))
         return gather.take(x, where, axis=axis)
     apart = shape.reshape(x, (*before, length, 1, *after))
     wide = shape.broadcast_to(apart, (*before, length, counts, *after))
@@ -170,7 +170,8 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
 
 def _counts(repeats: Any, length: int) -> Any:
     """One number, or an array with one for each of `length` places."""
-    counts = lift(repeats).array
+    with using(PURE):  # the shape depends on them: they are no part of a traced program
+        counts = lift(repeats).array
     if counts.size and counts.dtype.kind not in "iu":
         raise DtypeError(f"repeat: repeats must be integers; got {counts.dtype}")
     if counts.size and counts.min() < 0:

@@ -13,7 +13,7 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError, TraceError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Op, function, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Box, Tensor
@@ -260,4 +260,4 @@ def _edges(x: Any, bins: Any, range_: Any) -> Tensor:
     if low == high:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, bins + 1)
-    return Tensor(edges.astype(x.dtype if dt.is_inexact(x.dtype) else dt.float32))
+    return constant(edges.astype(x.dtype if dt.is_inexact(x.dtype) else dt.float32))

@@ -51,14 +51,7 @@ class Unfold(Linear):
         return apply(Unfold(self.axis + 1, self.size, self.step, self.dilation), *args)
 
     def lower(self, k, x):
-        count = (x.shape[self.axis] - self.span) // self.step + 1
-        ranges = [(0, n, 1) for n in x.shape]
-        taps = []
-        for i in range(self.size):
-            ranges[self.axis] = (i * self.dilation, count, self.step)
-            tap = k.slice(x, list(ranges))
-            taps.append(k.view(tap, (*(n for _, n, _ in ranges), 1)))
-        return k.concat(taps, len(ranges))
+        return k.windows(x, self.axis, self.size, self.step, self.dilation)
 
     @property
     def span(self) -> int:

@@ -6,18 +6,20 @@ With it the test table runs every op's `lower` against its `forward`, compiler o
 from __future__ import annotations
 
 import inspect
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from retrograd.core import rng, special
+from retrograd.core.errors import BoundsError
 from retrograd.core.interpret import PURE, using
 from retrograd.core.op import Elementwise, Op
 from retrograd.core.quiet import loud, quiet
 from retrograd.core.spec import Spec, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _NAMED = {"erf": special.erf, "erfc": special.erfc, "round": np.rint}
 
@@ -25,7 +27,7 @@ _NAMED = {"erf": special.erf, "erfc": special.erfc, "round": np.rint}
 class Slot:
     """A number that loops may change."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, like: Any = None) -> None:
         self.value = value
 
 
@@ -34,6 +36,16 @@ class Array:
 
     def __init__(self, data: np.ndarray) -> None:
         self.data = data
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of its elements."""
+        return self.data.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole."""
+        return self.data.shape
 
     def __getitem__(self, step: Any) -> Any:
         return step.read(self.data)
@@ -124,8 +136,41 @@ class NumpyKernel:
     def atan2(self, x: Any, y: Any) -> Any:
         return np.arctan2(x, y)
 
+    def bits(self, x: Any) -> Any:
+        return np.asarray(x).view(f"u{x.dtype.itemsize}")
+
+    def from_bits(self, x: Any) -> Any:
+        return np.asarray(x).view(f"f{x.dtype.itemsize}")
+
+    def rarely(self, mask: Any, f: Callable[..., Any], otherwise: Any, *args: Any) -> Any:
+        return np.where(mask, f(*args), otherwise)
+
+    def map(self, f: Callable[..., Any], dtype: np.dtype, *xs: Any) -> Any:
+        return np.asarray(f(*np.broadcast_arrays(*xs)), dtype)
+
+    def complex(self, re: Any, im: Any) -> Any:
+        re, im = np.broadcast_arrays(re, im)
+        out = np.empty(re.shape, np.result_type(re, im, np.complex64))
+        out.real, out.imag = re, im
+        return out
+
+    def rem(self, x: Any, y: Any) -> Any:
+        return np.fmod(x, y)
+
+    def quotient(self, x: Any, y: Any) -> Any:
+        return np.floor_divide(x - np.fmod(x, y), y)
+
+    def checked(self, i: Any, n: int) -> Any:
+        i = np.asarray(i).astype(np.int64)
+        if ((i < -n) | (i >= n)).any():
+            raise BoundsError(f"an index is outside an axis of length {n}")
+        return np.where(i < 0, i + n, i)
+
+    def pick(self, x: Any, *at: Any) -> Any:
+        return np.asarray(x.data if isinstance(x, Array) else x)[tuple(at)]
+
     def view(self, x: Any, shape: tuple[int, ...]) -> Any:
-        return np.reshape(x, shape)
+        return Array(x.data.reshape(shape)) if isinstance(x, Array) else np.reshape(x, shape)
 
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
         return np.broadcast_to(x, shape)
@@ -142,6 +187,11 @@ class NumpyKernel:
 
     def flip(self, x: Any, axes: tuple[int, ...]) -> Any:
         return np.flip(x, axes)
+
+    def windows(self, x: Any, axis: int, size: int, step: int, dilation: int) -> Any:
+        span = dilation * (size - 1) + 1
+        found = np.lib.stride_tricks.sliding_window_view(x, span, axis)[..., ::dilation]
+        return np.moveaxis(np.moveaxis(found, axis, 0)[::step], 0, axis)
 
     def concat(self, xs: Sequence[Any], axis: int) -> Any:
         return np.concatenate(xs, axis)
@@ -168,12 +218,33 @@ class NumpyKernel:
         where[axis] = indices.data
         np.add.at(out.data, tuple(where), x.data)
 
+    def scatter(
+        self, start: Any, x: Array, indices: Array, out: Array, *, axis: int, combine: Any
+    ) -> None:
+        out.data[...] = start.data if isinstance(start, Array) else start
+        found = np.broadcast_to(self.checked(indices.data, out.data.shape[axis]), x.data.shape)
+        for at in np.ndindex(x.data.shape):
+            to = (*at[:axis], found[at], *at[axis + 1 :])
+            out.data[to] = combine(out.data[to], x.data[at])
+
+    def literal(self, value: np.ndarray) -> Any:
+        return value
+
     def iota(self, length: int, dtype: np.dtype) -> Any:
         return np.arange(length, dtype=dtype)
 
-    def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
-        words = [rng.bits(row, shape) for row in key.reshape(-1, 2)]
-        return np.array(words, np.uint32).reshape(*key.shape[:-1], *shape)
+    def random_bits(
+        self, key: Any, shape: tuple[int, ...], domain: int = 0, first: Any = None
+    ) -> Any:
+        lead = key.shape[:-1]
+        starts = np.zeros(lead, np.int64) if first is None else np.asarray(first, np.int64)
+        size = prod(shape)
+        words = [
+            np.stack(rng.blocks(row, domain, start + np.arange((size + 1) // 2)), -1)
+            for row, start in zip(key.reshape(-1, 2), starts.reshape(-1), strict=True)
+        ]
+        flat = np.array(words, np.uint32).reshape(prod(lead), -1)[:, :size]
+        return flat.reshape(*lead, *shape)
 
 
 def run_lower(op: Op, arrays: Sequence[Any]) -> list[np.ndarray]:

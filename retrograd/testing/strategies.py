@@ -11,16 +11,26 @@ Needs hypothesis; `import retrograd.testing` alone does not bring it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from retrograd.autodiff.checkpoint import checkpoint
+from retrograd.core.exact import Exact
+from retrograd.core.interpret import SMALL, compute
+from retrograd.core.op import REGISTRY
+from retrograd.core.quiet import loud, quiet
+from retrograd.core.spec import spec_of
 from retrograd.core.tensor import Tensor
+from retrograd.ir.graph import Graph, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from retrograd.core.op import Op
+    from retrograd.core.spec import Spec
 
 Shape = tuple[int, ...]
 Block = tuple[int, int]
@@ -134,3 +144,93 @@ def _blocks(draw: Any, start: int, stop: int, depth: int) -> list[Block]:
         found += [(low, high), *_blocks(draw, low, high, depth - 1)]
         start = high
     return found
+
+
+# -- graphs of registered ops ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph of registered ops, and arrays that it can be run on."""
+
+    graph: Graph
+    arrays: tuple[np.ndarray, ...]
+
+    def __repr__(self) -> str:
+        """The graph as text."""
+        return str(self.graph)
+
+
+class Growing:
+    """A graph that grows by ops that are run at once, so that only what they take is tried."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray] = []
+        self.nodes: list[tuple[Op, list[int], tuple[Spec, ...]]] = []
+        self.values: list[tuple[int, np.ndarray]] = []  # inputs count down from -1
+        self.made = 0
+
+    def given(self, array: Any) -> int:
+        """A new input."""
+        self.arrays.append(np.asarray(array))
+        self.values.append((-len(self.arrays), self.arrays[-1]))
+        return len(self.values) - 1
+
+    def add(self, op: Op, used: Sequence[int]) -> bool:
+        """A new node on values, if the op takes them."""
+        token = quiet()
+        try:
+            out = compute(op, [self.values[i][1] for i in used])
+        except Exception:  # noqa: BLE001 - an op may refuse in any words
+            return False
+        finally:
+            loud(token)
+        outs = [np.asarray(o) for o in (out if isinstance(out, tuple) else (out,))]
+        specs = tuple(map(spec_of, outs))
+        self.nodes.append((op, [self.values[i][0] for i in used], specs))
+        self.values += [(self.made + i, o) for i, o in enumerate(outs)]
+        self.made += len(outs)
+        return True
+
+    def case(self) -> Case:
+        """The graph; its outputs are the results that nothing uses."""
+        first = len(self.arrays)
+        nodes = [
+            Node(op, tuple(-1 - i if i < 0 else first + i for i in used), specs)
+            for op, used, specs in self.nodes
+        ]
+        used = {i for node in nodes for i in node.inputs}
+        outputs = [i for i in range(first, first + self.made) if i not in used]
+        inputs = tuple(map(spec_of, self.arrays))
+        return Case(Graph(inputs, tuple(nodes), tuple(outputs)), tuple(self.arrays))
+
+
+@st.composite
+def graphs(draw: Any, *, max_nodes: int = 8, keep: Callable[[Any], bool] = bool) -> Case:
+    """A graph of samples of the registered ops that `keep` chooses by their class.
+
+    Each op works on values made before where they have the spec that its sample has and the
+    op takes them; otherwise on the sample's arrays, as new inputs or as literals.
+    """
+    rows, growing = _rows(keep), Growing()
+    for _ in range(draw(st.integers(1, max_nodes))):
+        op, *arrays = rows[draw(st.integers(0, len(rows) - 1))]
+        used = [_operand(draw, growing, np.asarray(a)) for a in arrays]
+        if not growing.add(op, used):
+            growing.add(op, [growing.given(a) for a in arrays])
+    return growing.case()
+
+
+def _operand(draw: Any, growing: Growing, array: np.ndarray) -> int:
+    fits = [i for i, (_, v) in enumerate(growing.values) if spec_of(v) == spec_of(array)]
+    choice = draw(st.sampled_from([*fits, "input", "literal"]))
+    if choice == "literal" and array.size <= SMALL:
+        growing.add(REGISTRY["Literal"](Exact(array)), [])
+        return len(growing.values) - 1
+    return choice if isinstance(choice, int) else growing.given(array)
+
+
+@cache
+def _rows(keep: Callable[[Any], bool]) -> list[Any]:
+    kinds = [c for c in REGISTRY.values() if c.__module__.startswith("retrograd.") and keep(c)]
+    return [row for kind in kinds for row in kind.samples(np.random.default_rng(7))]

@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import apply
 from retrograd.core.op import Linear, Op, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
+from retrograd.ops import create, index, shape
 from retrograd.ops.distances import metrics, pairwise, tiles
 
 __all__ = ["pdist"]
@@ -24,6 +26,11 @@ def count(points: int) -> int:
 def upper(rows: int, columns: int) -> np.ndarray:
     """Where a matrix is above its diagonal."""
     return np.arange(rows)[:, None] < np.arange(columns)
+
+
+def _before(row: Any, points: int) -> Any:
+    """How many pairs come before those of a row."""
+    return (row * (2 * points - 1 - row)) >> 1
 
 
 @op
@@ -45,7 +52,21 @@ class Condense(Linear):
     def batch(self, size, args, mapped):
         return apply(self, *args)
 
-    host = "a copy by a mask"
+    def lower(self, k, x):
+        lead, n = x.shape[:-2], x.shape[-1]
+        own = [
+            k.view(k.iota(m, dt.int64), (m, *(1,) * (len(lead) - a)))
+            for a, m in enumerate(lead)
+        ]
+
+        def element(pair, *batch):
+            row = pair * 0
+            for step in reversed([1 << b for b in range(n.bit_length())]):
+                last = k.minimum(row + step, n - 1)
+                row = k.where(_before(last, n) <= pair, last, row)
+            return k.pick(x, *batch, row, pair - _before(row, n) + row + 1)
+
+        return k.map(element, x.dtype, k.iota(count(n), dt.int64), *own)
 
     @staticmethod
     def samples(rng):
@@ -63,7 +84,6 @@ class Uncondense(Linear):
     """[..., n (n - 1) / 2] above the diagonal of [..., n, n], zeros elsewhere."""
 
     points: int
-    host = "a copy by a mask"
 
     def shape(self, x: Spec) -> Spec:
         if not x.ndim or x.shape[-1] != count(self.points):
@@ -84,6 +104,23 @@ class Uncondense(Linear):
     def batch(self, size, args, mapped):
         return apply(self, *args)
 
+    def lower(self, k, x):
+        lead, n = x.shape[:-1], self.points
+        each = (*lead, n, n)
+        if not count(n):
+            return k.broadcast(k.literal(np.zeros((), x.dtype)), each)
+        own = [
+            k.view(k.iota(m, dt.int64), (m, *(1,) * (len(each) - 1 - a)))
+            for a, m in enumerate(each)
+        ]
+
+        def element(*at):
+            *batch, row, column = at
+            pair = _before(row, n) + column - row - 1
+            return k.where(row < column, k.pick(x, *batch, k.where(row < column, pair, 0)), 0)
+
+        return k.map(element, x.dtype, *own)
+
     @staticmethod
     def samples(rng):
         yield Uncondense(4), rng.normal(size=6)
@@ -102,7 +139,6 @@ class Condensed(Op):
     p: float = 1.0
     uniform: ClassVar[bool] = True
     takes: ClassVar[str] = "floating"
-    host: ClassVar[str] = "tiles of NumPy's matrix product"
 
     def shape(self, x: Spec) -> Spec:
         if x.ndim < 2:
@@ -121,6 +157,16 @@ class Condensed(Op):
             out[..., start : start + above.shape[-1]] = above
             start += above.shape[-1]
         return out
+
+    def expand(self, x):
+        n, axis = x.shape[-2], x.ndim - 2
+        numbers = create.arange(n, dtype=dt.int64)
+        sides = (shape.reshape(numbers, to) for to in ((n, 1), (1, n)))
+        ends = (apply(Condense(), shape.broadcast_to(s, (n, n))) for s in sides)
+        one, other = (
+            apply(index.Index((axis,), axis), x, shape.reshape(e, (1, count(n)))) for e in ends
+        )
+        return pairwise.folded(self.metric, self.p, one - other)
 
     def jvp(self, dx, x, out):
         full = apply(Uncondense(x.shape[-2]), out)

@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply
 from retrograd.core.op import Composite, Op, front, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import linalg, magnitude, power, reduce, select, shape
+from retrograd.ops import create, extrema, linalg, magnitude, power, reduce, select, shape
 from retrograd.ops.distances import metrics, tiles
 
 __all__ = ["cdist"]
@@ -55,7 +55,6 @@ class Distances(Op):
     p: float = 1.0
     uniform: ClassVar[bool] = True
     takes: ClassVar[str] = "floating"
-    host: ClassVar[str] = "tiles of NumPy's matrix product"
 
     def shape(self, x: Spec, y: Spec) -> Spec:
         return x.with_shape(paired(self.name, x, y))
@@ -68,6 +67,9 @@ class Distances(Op):
         if self.metric in ("squared", "euclidean"):
             return tiles.squared(x, y, root=self.metric == "euclidean")
         return tiles.coordinatewise(x, y, self.metric, self.p)
+
+    def expand(self, x, y):
+        return folded(self.metric, self.p, _columns(x) - _rows(y))
 
     def jvp(self, dx, dy, x, y, out):
         if self.metric == "squared":
@@ -190,7 +192,6 @@ class Crossed(Op):
 
     uniform = True
     takes = "floating"
-    host = "tiles of NumPy's subtraction"
 
     def shape(self, x: Spec, y: Spec, a: Spec, b: Spec) -> Spec:
         paired("crossed", a, b)
@@ -198,6 +199,9 @@ class Crossed(Op):
 
     def forward(self, x, y, a, b):
         return each(tiles.crossed, x, y, a, b)
+
+    def expand(self, x, y, a, b):
+        return reduce.sum((_columns(x) - _rows(y)) * (_columns(a) - _rows(b)), axis=-1)
 
     def jvp(self, dx, dy, da, db, x, y, a, b):
         return apply(self, dx, dy, a, b) + apply(self, x, y, da, db)
@@ -241,6 +245,21 @@ def _columns(x: Any) -> Any:
 
 def _rows(y: Any) -> Any:
     return shape.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
+
+
+def folded(metric: str, p: float, between: Any) -> Any:
+    """The lengths of differences [..., d], in ops."""
+    if metric in ("squared", "euclidean"):
+        squares = reduce.sum(between * between, axis=-1)
+        return squares if metric == "squared" else power.sqrt(squares)
+    far = magnitude.abs(between)
+    if metric == "manhattan":
+        return reduce.sum(far, axis=-1)
+    if metric == "minkowski":
+        return power.pow(reduce.sum(power.pow(far, p), axis=-1), 1 / p)
+    if not far.shape[-1]:
+        return create.zeros(far.shape[:-1], dtype=far.dtype)
+    return extrema.max(far, axis=-1)
 
 
 def slopes(metric: str, p: float, x: Any, y: Any, out: Any) -> Any:

@@ -13,15 +13,13 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Composite, front, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import cast, join, linalg, logsumexp, reduce, select, shape
 from retrograd.ops import random_keys as keys
 from retrograd.ops.nn import tiles
-
-HOST = "its tiles are NumPy's until the compiler has its own"
 
 
 class Attending(Composite):
@@ -37,7 +35,6 @@ class Attending(Composite):
     right: int | None = None
     dropout: float = 0.0
     parts: tuple[str, ...] = ()  # of bias, mask, slopes, key
-    host = HOST
     lead: ClassVar[int]  # how many operands come before the parts
     passes: ClassVar[int]  # how many arrays of a tile's size are there at once
 
@@ -89,7 +86,7 @@ class Attending(Composite):
         if "slopes" in parts:
             slopes = shape.expand_dims(parts["slopes"], axis=(-3, -2, -1))
             slopes = shape.swapaxes(slopes, -4, -3)
-            s = s - slopes * lift(np.abs(i - j).astype(s.dtype))
+            s = s - slopes * constant(np.abs(i - j).astype(s.dtype))
         s = s + parts["bias"] if "bias" in parts else s
         seen = np.ones(s.shape[-2:], bool)
         seen = seen & (j <= i + self.right) if self.right is not None else seen
@@ -269,7 +266,7 @@ class AttentionGrad(Attending):
                 more.append(reduce.sum_to(blame, parts[name].shape))
             elif name == "slopes":
                 i = np.arange(q.shape[-3])[:, None] + (k.shape[-3] - q.shape[-3])
-                away = lift(np.abs(i - np.arange(k.shape[-3])).astype(p.dtype))
+                away = constant(np.abs(i - np.arange(k.shape[-3])).astype(p.dtype))
                 more.append(-reduce.sum(blame * away, axis=(-4, -2, -1)))
         return dq, dk, dv, *more
 

@@ -30,7 +30,6 @@ class Corners(Op):
 
     sizes: Sizes
     no_derivative = "its result is an index, constant almost everywhere"
-    host = "integers from floats, each checked against its axis"
 
     def shape(self, at: Spec) -> Spec:
         if at.shape[-1:] != (len(self.sizes),):
@@ -53,6 +52,28 @@ class Corners(Op):
 
     def batch(self, size, args, mapped):
         return shape.moveaxis(apply(self, *args), 1, 0)
+
+    def lower(self, k, at):
+        count, lead = len(self.sizes), at.shape[:-1]
+        parts = [k.slice(at, (*((0, n, 1) for n in lead), (a, 1, 1))) for a in range(count)]
+        lows = [k.view(p, (1, *lead)) for p in parts]
+        corners = np.array(list(product((0, 1), repeat=count)), dt.int64)
+        steps = [
+            k.view(k.literal(corners[:, a]), (len(corners), *(1,) * len(lead)))
+            for a in range(count)
+        ]
+
+        def place(*both):
+            spot = inside = None
+            for low, step, n in zip(both[:count], both[count:], self.sizes, strict=True):
+                i = k.floor(low) + k.cast(step, low.dtype)
+                here = (i >= 0) & (i < n)  # neither is true of NaN
+                inside = here if inside is None else inside & here
+                i = k.cast(k.where(here, i, 0), dt.int64)
+                spot = i if spot is None else spot * n + i
+            return k.where(inside, spot, prod(self.sizes))
+
+        return k.map(place, dt.int64, *lows, *steps)
 
     @staticmethod
     def samples(rng):

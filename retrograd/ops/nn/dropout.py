@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core import rng as bits
+from retrograd.core import rng_laws as laws
 from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, front, op
@@ -28,7 +30,7 @@ class Dropout(Linear):
     whole: tuple[int, ...] = ()
     lead: int = 0  # leading axes of the key: one key for each of their elements
     fixed = ("key",)
-    host = "drawn by NumPy until the compiler has its own"
+    draws = True
 
     def shape(self, key: Spec, x: Spec) -> Spec:
         return x
@@ -36,12 +38,26 @@ class Dropout(Linear):
     def forward(self, key, x):
         if self.p >= 1:
             return np.zeros_like(x)
-        rows = x.shape[: self.lead]
-        to = tuple(1 if a in self.whole else n for a, n in enumerate(x.shape))[self.lead :]
-        flat = key.reshape(-1, 2)
-        drawn = [bits.bernoulli(k, 1 - self.p, to) for k in flat]
-        mask = np.stack(drawn).reshape(*rows, *to) if drawn else np.zeros((*rows, *to), bool)
+        rows, to = x.shape[: self.lead], self.drawn(x.shape)
+        mask = np.zeros((*rows, *to), bool)
+        for i in np.ndindex(*rows):
+            mask[i] = bits.chosen(key[i], 1 - self.p, to)
         return np.where(mask, x * x.dtype.type(1 / (1 - self.p)), x.dtype.type(0))
+
+    def drawn(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what each key draws."""
+        return tuple(1 if a in self.whole else n for a, n in enumerate(shape))[self.lead :]
+
+    def lower(self, k, key, x):
+        if self.p >= 1:
+            return k.broadcast(k.literal(np.zeros((), x.dtype)), x.shape)
+        words = random_keys.words(k, key, self.drawn(x.shape), 2)
+
+        def kept(x, *words):
+            x = k.cast(x, dt.float32) if x.dtype in dt.HALF else x  # as forward gets it
+            return k.where(laws.below(words, 1 - self.p), x * (1 / (1 - self.p)), 0)
+
+        return k.map(kept, x.dtype, x, *words)
 
     def transpose(self, g, key):
         return apply(self, key, g)

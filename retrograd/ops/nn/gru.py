@@ -85,17 +85,19 @@ class Gru(walk.Sequence):
         return apply(GruGrad(self.backwards), *kept, g_y, g_h, *inner)
 
     def expand(self, x, w_ih, w_hh, b_ih, b_hh, h0, lengths):
-        steps, width, h = x.shape[0], h0.shape[-1], h0
-        on = walk.alive(lengths, steps)
-        xs, ys, gates = walk.read(x, on), {}, {}
-        for t in walk.order(steps, backwards=self.backwards):
-            parts = bent(walk.affine(xs[t], w_ih, b_ih), walk.affine(h, w_hh, b_hh))
+        on = walk.alive(lengths, x.shape[0])
+        inputs = walk.affine(walk.read(x, on), w_ih, b_ih)
+
+        def step(h, row):
+            given, on = row
+            parts = bent(given, walk.affine(h, w_hh, b_hh))
             _, _, z, n = parts
             out = n + z * (h - n)
-            gates[t] = select.where(on[t], join.concat(list(parts), axis=-1), 0.0)
-            ys[t] = select.where(on[t], out, 0.0)
-            h = select.where(on[t], out, h)
-        return walk.stacked(ys, h0, width), h, walk.stacked(gates, h0, 4 * width)
+            gates = select.where(on, join.concat(list(parts), axis=-1), 0.0)
+            return select.where(on, out, h), (select.where(on, out, 0.0), gates)
+
+        h, (y, gates) = walk.walked(step, h0, (inputs, on), reverse=self.backwards)
+        return y, h, gates
 
     @staticmethod
     def samples(rng):
@@ -173,28 +175,28 @@ class GruGrad(walk.SequenceGrad):
 
     def expand(self, *args):
         x, w_ih, w_hh, h0, lengths, y, gates, g_y, dh, *inner = args
-        steps = x.shape[0]
-        on = walk.alive(lengths, steps)
-        xs, each = walk.read(x, on), [join.unstack(a) for a in (y, gates, g_y, *inner)]
-        ys, parts, gys, *inner = each
-        before, dx, d, d_in = [None] * steps, {}, [None] * steps, [None] * steps
-        for t in reversed(walk.order(steps, backwards=self.backwards)):
-            before[t] = h = walk.before(t, on, ys, h0, backwards=self.backwards)
-            m, r, z, n = join.split(parts[t], 4, axis=-1)
-            extra = join.split(inner[0][t], 4, axis=-1) if inner else (0.0, 0.0, 0.0, 0.0)
-            total = dh + gys[t]
-            dz = (total * (h - n) + extra[2]) * (z - z * z)
-            dn = (total * (1.0 - z) + extra[3]) * (1.0 - n * n)
-            dm = dn * r + extra[0]
-            dr = (dn * m + extra[1]) * (r - r * r)
-            d[t] = select.where(on[t], join.concat([dr, dz, dm], axis=-1), 0.0)
-            d_in[t] = select.where(on[t], join.concat([dr, dz, dn], axis=-1), 0.0)
-            dx[t] = linalg.matmul(d_in[t], linalg.matrix_transpose(w_ih))
-            past = linalg.matmul(d[t], linalg.matrix_transpose(w_hh)) + total * z
-            dh = select.where(on[t], past, dh)
-        dw_ih, dw_hh = walk.products(xs, d_in, w_ih), walk.products(before, d, w_hh)
-        db_ih, db_hh = walk.column_sums(d_in, w_ih), walk.column_sums(d, w_ih)
-        return walk.stacked(dx, h0, x.shape[-1]), dw_ih, dw_hh, db_ih, db_hh, dh
+        on = walk.alive(lengths, x.shape[0])
+        before = walk.before(walk.stood(on, y, h0), h0, backwards=self.backwards)
+        back = linalg.matrix_transpose(w_hh)
+
+        def step(dh, row):
+            parts, h, g_y, on, *extra = row
+            m, r, z, n = join.split(parts, 4, axis=-1)
+            more = join.split(extra[0], 4, axis=-1) if extra else (0.0, 0.0, 0.0, 0.0)
+            total = dh + g_y
+            dz = (total * (h - n) + more[2]) * (z - z * z)
+            dn = (total * (1.0 - z) + more[3]) * (1.0 - n * n)
+            dm = dn * r + more[0]
+            dr = (dn * m + more[1]) * (r - r * r)
+            d = select.where(on, join.concat([dr, dz, dm], axis=-1), 0.0)
+            d_in = select.where(on, join.concat([dr, dz, dn], axis=-1), 0.0)
+            return select.where(on, linalg.matmul(d, back) + total * z, dh), (d, d_in)
+
+        each = (gates, before, g_y, on, *inner)
+        dh, (d, d_in) = walk.walked(step, dh, each, reverse=not self.backwards)
+        dx = linalg.matmul(d_in, linalg.matrix_transpose(w_ih))
+        dw_ih, dw_hh = walk.products(walk.read(x, on), d_in), walk.products(before, d)
+        return dx, dw_ih, dw_hh, walk.column_sums(d_in), walk.column_sums(d), dh
 
     @staticmethod
     def samples(rng):

@@ -88,21 +88,22 @@ class Lstm(walk.Sequence):
         return apply(LstmGrad(self.backwards), *kept, g_y, g_h, g_c, *inner)
 
     def expand(self, x, w_ih, w_hh, b, h0, c0, lengths):
-        steps, width = x.shape[0], h0.shape[-1]
-        on = walk.alive(lengths, steps)
-        xs = walk.read(x, on)
-        h, c = h0, c0
-        ys, gates, cells = {}, {}, {}
-        for t in walk.order(steps, backwards=self.backwards):
-            z = bent(walk.affine(xs[t], w_ih, b) + linalg.matmul(h, w_hh))
+        on = walk.alive(lengths, x.shape[0])
+        inputs = walk.affine(walk.read(x, on), w_ih, b)
+
+        def step(state, row):
+            (h, c), (given, on) = state, row
+            z = bent(given + linalg.matmul(h, w_hh))
             i, f, g, o = join.split(z, 4, axis=-1)
             new = f * c + i * g
             out = o * elementary.tanh(new)
-            gates[t], ys[t] = select.where(on[t], z, 0.0), select.where(on[t], out, 0.0)
-            cells[t] = c = select.where(on[t], new, c)
-            h = select.where(on[t], out, h)
-        y, cells = walk.stacked(ys, h0, width), walk.stacked(cells, h0, width)
-        return y, h, c, walk.stacked(gates, h0, 4 * width), cells
+            y, gates = select.where(on, out, 0.0), select.where(on, z, 0.0)
+            h, c = select.where(on, out, h), select.where(on, new, c)
+            return (h, c), (y, gates, c)
+
+        found = walk.walked(step, (h0, c0), (inputs, on), reverse=self.backwards)
+        (h, c), (y, gates, cells) = found
+        return y, h, c, gates, cells
 
     @staticmethod
     def samples(rng):
@@ -170,32 +171,30 @@ class LstmGrad(walk.SequenceGrad):
 
     def expand(self, *args):
         x, w_ih, w_hh, h0, c0, lengths, y, gates, cells, g_y, dh, dc, *inner = args
-        steps = x.shape[0]
-        on = walk.alive(lengths, steps)
-        xs, each = walk.read(x, on), [join.unstack(a) for a in (y, gates, cells, g_y, *inner)]
-        ys, zs, cs, gys, *inner = each
-        before, dx, d = [None] * steps, {}, [None] * steps
-        for t in reversed(walk.order(steps, backwards=self.backwards)):
-            p = walk.previous(t, steps, backwards=self.backwards)
-            before[t] = walk.before(t, on, ys, h0, backwards=self.backwards)
-            i, f, g, o = join.split(zs[t], 4, axis=-1)
-            bent_c = elementary.tanh(cs[t])
-            total = dh + gys[t]
-            stood = dc + inner[1][t] if inner else dc
+        on = walk.alive(lengths, x.shape[0])
+        past = walk.before(cells, c0, backwards=self.backwards)
+        back = linalg.matrix_transpose(w_hh)
+
+        def step(state, row):
+            (dh, dc), (z, bent_c, c, g_y, on, *extra) = state, row
+            i, f, g, o = join.split(z, 4, axis=-1)
+            total = dh + g_y
+            stood = dc + extra[1] if extra else dc
             blame_c = stood + total * o * (1.0 - bent_c * bent_c)
-            c = c0 if p is None else cs[p]
-            blame = join.concat(
-                [blame_c * g, blame_c * c, blame_c * i, total * bent_c], axis=-1
-            )
-            blame = blame + inner[0][t] if inner else blame
+            blame = [blame_c * g, blame_c * c, blame_c * i, total * bent_c]
+            blame = join.concat(blame, axis=-1)
+            blame = blame + extra[0] if extra else blame
             slopes = [i - i * i, f - f * f, 1.0 - g * g, o - o * o]
-            d[t] = select.where(on[t], blame * join.concat(slopes, axis=-1), 0.0)
-            dx[t] = linalg.matmul(d[t], linalg.matrix_transpose(w_ih))
-            dh = select.where(on[t], linalg.matmul(d[t], linalg.matrix_transpose(w_hh)), dh)
-            dc = select.where(on[t], blame_c * f, stood)
-        dw_ih, dw_hh = walk.products(xs, d, w_ih), walk.products(before, d, w_hh)
-        dx = walk.stacked(dx, h0, x.shape[-1])
-        return dx, dw_ih, dw_hh, walk.column_sums(d, w_ih), dh, dc
+            d = select.where(on, blame * join.concat(slopes, axis=-1), 0.0)
+            dh = select.where(on, linalg.matmul(d, back), dh)
+            return (dh, select.where(on, blame_c * f, stood)), d
+
+        each = (gates, elementary.tanh(cells), past, g_y, on, *inner)
+        (dh, dc), d = walk.walked(step, (dh, dc), each, reverse=not self.backwards)
+        before = walk.before(walk.stood(on, y, h0), h0, backwards=self.backwards)
+        dx = linalg.matmul(d, linalg.matrix_transpose(w_ih))
+        dw_ih, dw_hh = walk.products(walk.read(x, on), d), walk.products(before, d)
+        return dx, dw_ih, dw_hh, walk.column_sums(d), dh, dc
 
     @staticmethod
     def samples(rng):

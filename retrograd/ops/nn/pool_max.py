@@ -14,10 +14,10 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Linear, op
 from retrograd.core.spec import Spec, same
-from retrograd.ops import extrema, reduce, select, shape
+from retrograd.ops import create, extrema, reduce, select, shape
 from retrograd.ops.nn import pool_axis, pool_windows
 from retrograd.ops.nn.pool_windows import Framed, Pool, Spanned
 
@@ -127,7 +127,6 @@ class Places(Pool):
     uniform = True
     takes = "real"
     no_derivative = INDEX
-    host = "the places are found by NumPy, axis by axis"
 
     def shape(self, x: Spec) -> Spec:
         return Spec(self.pooled(x), dt.int64)
@@ -135,10 +134,17 @@ class Places(Pool):
     def forward(self, x):
         return winners(self, x, spatial=True)
 
+    def expand(self, x):
+        sizes = self.sizes(x)
+        numbers = create.arange(prod(sizes), dtype=dt.int64)
+        there = self.windows(shape.reshape(numbers, (1, *sizes, 1)))
+        found = select.where(_firsts(self, x), there, 0)
+        return shape.reshape(reduce.sum(found, axis=-2), self.pooled(x))
+
 
 def _scores(op_: Pool, x: Any) -> tuple[Any, Any]:
     """Windows with -inf where there is no element, and where there is one."""
-    there = op_.windows(lift(np.ones((1, *op_.sizes(x), 1), bool)))
+    there = op_.windows(create.ones((1, *op_.sizes(x), 1), dtype=dt.bool))
     low = lift(np.asarray(pool_axis.lowest(x.dtype), x.dtype))
     return select.where(there, op_.windows(x), low), there
 
@@ -149,7 +155,7 @@ def _firsts(op_: Pool, x: Any) -> Any:
     best = extrema.max(score, axis=-2, keepdims=True)
     hit = ((score == best) | (score != score)) & there
     first = extrema.argmax(hit, axis=-2, keepdims=True)
-    return first == lift(np.arange(score.shape[-2]).reshape(-1, 1))
+    return first == constant(np.arange(score.shape[-2]).reshape(-1, 1))
 
 
 # -- windows that repeat -----------------------------------------------------------------------

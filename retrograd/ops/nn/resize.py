@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import options
+from retrograd.ops import index, linalg, options, shape
 from retrograd.ops.nn import geometry
 
 __all__ = ["resize", "upsample"]
@@ -79,6 +80,7 @@ def _areas(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 DENSE = 512  # up to this length the transpose is a product with a matrix of all weights
+TAPS = 8  # more of them, and they are a product with that matrix too, in a compiled program
 
 
 class Resampling(Linear):
@@ -92,7 +94,6 @@ class Resampling(Linear):
     step: float
     uniform: ClassVar[bool] = True
     takes: ClassVar[str] = "inexact"
-    host: ClassVar[str] = "gathers with weights"
 
     def plan(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Places, and weights that broadcast along the axis of x."""
@@ -100,8 +101,22 @@ class Resampling(Linear):
             self.mode, self.length, self.size, self.step, aligned=self.aligned
         )
         behind = (1,) * (x.ndim - self.axis - 1)
-        real = x.real.dtype
+        real = dt.real_of(x.dtype)
         return near, weights.astype(real).reshape(*weights.shape, *behind)
+
+    def matrix(self, dtype: np.dtype, near: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """All weights, (length, size): what goes where."""
+        matrix, row = np.zeros((self.length, self.size), dtype), np.arange(self.size)
+        for at, w in zip(near, weights, strict=True):
+            np.add.at(matrix, (at, row), 1 if self.mode.startswith("nearest") else np.ravel(w))
+        return matrix
+
+    def multiplied(self, matrix: np.ndarray, x: Any) -> Any:
+        """A matrix times x along the axis, in ops."""
+        before, after = x.shape[: self.axis], x.shape[self.axis + 1 :]
+        flat = shape.reshape(x, (prod(before), matrix.shape[1], prod(after)))
+        found = linalg.matmul(lift(matrix), flat)
+        return shape.reshape(found, (*before, matrix.shape[0], *after))
 
     def other(self, cls: Any) -> Any:
         """Another op of the same fields."""
@@ -144,6 +159,17 @@ class Resample(Resampling):
             out += more
         return out
 
+    def expand(self, x):
+        near, weights = self.plan(x)
+        if len(near) > TAPS:
+            return self.multiplied(self.matrix(x.dtype, near, weights).T, x)
+        out = None
+        for at, w in zip(near, weights, strict=True):
+            part = apply(index.Index((self.axis,), self.axis), x, lift(at[None]))
+            part = part if self.mode.startswith("nearest") else part * lift(w)
+            out = part if out is None else out + part
+        return out
+
     def transpose(self, g):
         return apply(self.other(ResampleBack), g)
 
@@ -181,10 +207,20 @@ class ResampleBack(Resampling):
 
     def _as_matrix(self, x, near, weights):
         """The sums as one matrix product: far faster than adding run by run."""
-        matrix, row = np.zeros((self.length, self.size), x.dtype), np.arange(self.size)
-        for at, w in zip(near, weights, strict=True):
-            np.add.at(matrix, (at, row), 1 if self.mode.startswith("nearest") else np.ravel(w))
+        matrix = self.matrix(x.dtype, near, weights)
         return np.matmul(matrix, x.reshape(prod(x.shape[: self.axis]), self.size, -1))
+
+    def expand(self, x):
+        near, weights = self.plan(x)
+        to = (*x.shape[: self.axis], self.length, *x.shape[self.axis + 1 :])
+        if self.length <= DENSE:
+            return self.multiplied(self.matrix(x.dtype, near, weights), x)
+        out = None
+        for at, w in zip(near, weights, strict=True):
+            part = x if self.mode.startswith("nearest") else x * lift(w)
+            part = apply(index.IndexAdd((self.axis,), self.axis, to), part, lift(at[None]))
+            out = part if out is None else out + part
+        return out
 
     def transpose(self, g):
         return apply(self.other(Resample), g)

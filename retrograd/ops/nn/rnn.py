@@ -7,7 +7,7 @@ import numpy as np
 from retrograd.core.interpret import apply
 from retrograd.core.op import op
 from retrograd.core.spec import Spec, spec_of
-from retrograd.ops import cast, elementary, join, linalg, select
+from retrograd.ops import cast, elementary, linalg, select
 from retrograd.ops.nn import activations, walk
 
 
@@ -50,15 +50,16 @@ class Rnn(walk.Sequence):
         return apply(rule, x, w_ih, w_hh, h0, lengths, y, g_y, g_h)
 
     def expand(self, x, w_ih, w_hh, b, h0, lengths):
-        steps, h, ys = x.shape[0], h0, {}
-        on = walk.alive(lengths, steps)
-        xs = walk.read(x, on)
-        for t in walk.order(steps, backwards=self.backwards):
-            z = walk.affine(xs[t], w_ih, b) + linalg.matmul(h, w_hh)
-            out = bent(z, relu=self.relu)
-            ys[t] = select.where(on[t], out, 0.0)
-            h = select.where(on[t], out, h)
-        return walk.stacked(ys, h0, h0.shape[-1]), h
+        on = walk.alive(lengths, x.shape[0])
+        inputs = walk.affine(walk.read(x, on), w_ih, b)
+
+        def step(h, row):
+            given, on = row
+            out = bent(given + linalg.matmul(h, w_hh), relu=self.relu)
+            return select.where(on, out, h), select.where(on, out, 0.0)
+
+        h, y = walk.walked(step, h0, (inputs, on), reverse=self.backwards)
+        return y, h
 
     @staticmethod
     def samples(rng):
@@ -121,19 +122,20 @@ class RnnGrad(walk.SequenceGrad):
 
     def expand(self, *args):
         x, w_ih, w_hh, h0, lengths, y, g_y, dh = args
-        steps = x.shape[0]
-        on = walk.alive(lengths, steps)
-        xs, ys, gys = walk.read(x, on), join.unstack(y), join.unstack(g_y)
-        before, dx, d = [None] * steps, {}, [None] * steps
-        for t in reversed(walk.order(steps, backwards=self.backwards)):
-            before[t] = walk.before(t, on, ys, h0, backwards=self.backwards)
-            slope = cast.astype(ys[t] > 0.0, x.dtype) if self.relu else 1.0 - ys[t] * ys[t]
-            d[t] = select.where(on[t], (dh + gys[t]) * slope, 0.0)
-            dx[t] = linalg.matmul(d[t], linalg.matrix_transpose(w_ih))
-            dh = select.where(on[t], linalg.matmul(d[t], linalg.matrix_transpose(w_hh)), dh)
-        dw_ih, dw_hh = walk.products(xs, d, w_ih), walk.products(before, d, w_hh)
-        dx = walk.stacked(dx, h0, x.shape[-1])
-        return dx, dw_ih, dw_hh, walk.column_sums(d, w_ih), dh
+        on = walk.alive(lengths, x.shape[0])
+        slopes = cast.astype(y > 0.0, x.dtype) if self.relu else 1.0 - y * y
+        back = linalg.matrix_transpose(w_hh)
+
+        def step(dh, row):
+            slope, g_y, on = row
+            d = select.where(on, (dh + g_y) * slope, 0.0)
+            return select.where(on, linalg.matmul(d, back), dh), d
+
+        dh, d = walk.walked(step, dh, (slopes, g_y, on), reverse=not self.backwards)
+        before = walk.before(walk.stood(on, y, h0), h0, backwards=self.backwards)
+        dx = linalg.matmul(d, linalg.matrix_transpose(w_ih))
+        dw_ih, dw_hh = walk.products(walk.read(x, on), d), walk.products(before, d)
+        return dx, dw_ih, dw_hh, walk.column_sums(d), dh
 
     @staticmethod
     def samples(rng):

@@ -8,7 +8,7 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Linear, aligned, front, op
 from retrograd.core.spec import Spec, broadcast_shapes
 from retrograd.core.tensor import Tensor
@@ -121,7 +121,8 @@ def _turns(x: Any, many: int, base: float, positions: Any, offset: int) -> tuple
     speeds = base ** (-2.0 * np.arange(many // 2) / max(many, 1))
     if positions is None:
         angles = (np.arange(x.shape[-3]) + offset)[:, None, None] * speeds
-        return lift(np.cos(angles).astype(x.dtype)), lift(np.sin(angles).astype(x.dtype))
+        cos, sin = (f(angles).astype(x.dtype) for f in (np.cos, np.sin))
+        return constant(cos), constant(sin)
     positions = lift(positions)
     if positions.dtype not in dt.INTEGERS:
         raise DtypeError(f"rotary: positions are integers; got {positions.dtype}")

@@ -16,12 +16,11 @@ import numpy as np
 
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Composite, front
+from retrograd.core.op import FUNCTIONS, Composite, front
 from retrograd.core.spec import Spec
-from retrograd.ops import arithmetic, create, join, linalg, reduce, select, shape
+from retrograd.ops import arithmetic, create, gather, join, linalg, pad, reduce, select, shape
 
 BUFFERS = 1 << 16  # of NumPy's own
-HOST = "its loop over time is NumPy's until the compiler has one"
 
 
 class Sequence(Composite):
@@ -31,7 +30,6 @@ class Sequence(Composite):
     uniform: ClassVar[bool] = True
     takes: ClassVar[str] = "floating"
     fixed: ClassVar[tuple[str, ...]] = ("lengths",)
-    host = HOST
     gates: ClassVar[int]  # how many times the state's width the weights have columns
     states: ClassVar[int] = 1
     timed: ClassVar[tuple[bool, ...]]  # which outputs have the axis of time
@@ -98,7 +96,6 @@ class SequenceGrad(Composite):
 
     backwards: bool = False
     outputs = ("*cotangents",)
-    host = HOST
     timed: ClassVar[tuple[int, ...]]  # positions of the operands with an axis of time
     blame: ClassVar[int]  # the operand that has the size of the blame of all steps
 
@@ -209,52 +206,57 @@ def unrows(a: np.ndarray, to: tuple[int, ...]) -> np.ndarray:
 # -- in ops, for the plain twins ---------------------------------------------------------------
 
 
-def order(steps: int, *, backwards: bool) -> range:
-    """The steps in the order they are taken."""
-    return range(steps)[:: -1 if backwards else 1]
+def alive(lengths: Any, steps: int) -> Any:
+    """Which sequences are at which step, as [T, *L, N, 1]; refuses lengths beyond them."""
+    lengths = apply(gather.RowNumbers(steps + 1), lengths)
+    time = lift(np.arange(steps, dtype=lengths.dtype).reshape(steps, *(1,) * lengths.ndim))
+    return shape.expand_dims(time < lengths, axis=-1)
 
 
-def alive(lengths: Any, steps: int) -> tuple[Any, ...]:
-    """For each step, which sequences are at it, as [*L, N, 1]."""
-    last = shape.expand_dims(lengths, axis=-1)
-    return tuple(lift(np.asarray(t, last.dtype)) < last for t in range(steps))
-
-
-def read(x: Any, on: Any) -> list[Any]:
-    """x step by step, with 0 beyond the lengths."""
-    return [select.where(a, step, 0.0) for a, step in zip(on, join.unstack(x), strict=True)]
+def read(x: Any, on: Any) -> Any:
+    """x with 0 beyond the lengths."""
+    return select.where(on, x, 0.0)
 
 
 def affine(x: Any, w: Any, b: Any) -> Any:
-    """x @ w + b, for x [*L, N, I] and b [*L, G]."""
+    """x @ w + b, for x [.., *L, N, I] and b [*L, G]."""
     return arithmetic.add(linalg.matmul(x, w), shape.expand_dims(b, axis=-2))
 
 
-def previous(t: int, steps: int, *, backwards: bool) -> int | None:
-    """The step before t on the walk; None if t is the first."""
-    i = t + 1 if backwards else t - 1
-    return i if 0 <= i < steps else None
+def walked(step: Any, first: Any, each: Any, *, reverse: bool) -> tuple[Any, Any]:
+    """The last state and what all steps give: step(state, rows of `each`) in turn."""
+    return FUNCTIONS["scan"](step, first, each, reverse=reverse)
 
 
-def before(t: int, on: Any, ys: Any, h0: Any, *, backwards: bool) -> Any:
-    """The state before step t, of the outputs of all steps."""
-    p = previous(t, len(ys), backwards=backwards)
-    return h0 if p is None else select.where(on[p], ys[p], h0)
+def before(states: Any, first: Any, *, backwards: bool) -> Any:
+    """The states before each step, of those after it and the first one."""
+    steps, start = states.shape[0], shape.expand_dims(first, axis=0)
+    if not steps:
+        return states
+    others = range(1, steps) if backwards else range(steps - 1)
+    rest = pad.piece(states, 0, others.start, len(others))
+    return join.concat([rest, start] if backwards else [start, rest], axis=0)
 
 
-def stacked(found: dict[int, Any], to: Any, width: int) -> Any:
-    """What was found at each step, along the axis of time; `to` is a state."""
-    if not found:
-        return create.zeros((0, *to.shape[:-1], width), dtype=to.dtype)
-    return join.stack([found[t] for t in range(len(found))])
+def stood(on: Any, y: Any, h0: Any) -> Any:
+    """The states after each step, of outputs, which are 0 where the first one still stands."""
+    return select.where(on, y, h0)
 
 
-def products(before: list[Any], d: list[Any], like: Any) -> Any:
-    """The sum of beforeᵀ @ d over the steps; `like` is the matrix of weights."""
-    if not d:
-        return create.zeros(like.shape, dtype=like.dtype)
-    left, right = (join.concat(list(a), axis=-2) for a in (before, d))
-    return linalg.matmul(linalg.matrix_transpose(left), right)
+def flat(a: Any) -> Any:
+    """[T, *L, N, K] as [*L, T * N, K]: all steps are rows of one matrix."""
+    steps, *lead, n, k = a.shape
+    return shape.reshape(shape.moveaxis(a, 0, -3), (*lead, steps * n, k))
+
+
+def products(before: Any, d: Any) -> Any:
+    """The sum of beforeᵀ @ d over the steps."""
+    return linalg.matmul(linalg.matrix_transpose(flat(before)), flat(d))
+
+
+def column_sums(d: Any) -> Any:
+    """The sum of d over the steps and the batch."""
+    return reduce.sum(flat(d), axis=-2)
 
 
 def given(*pairs: tuple[Any, Any]) -> tuple[Any, ...]:
@@ -262,13 +264,6 @@ def given(*pairs: tuple[Any, Any]) -> tuple[Any, ...]:
     if all(g is None for g, _ in pairs):
         return ()
     return tuple(create.zeros_like(value) if g is None else g for g, value in pairs)
-
-
-def column_sums(d: list[Any], like: Any) -> Any:
-    """The sum of d over the steps and the batch; `like` is the matrix of weights."""
-    if not d:
-        return create.zeros((*like.shape[:-2], like.shape[-1]), dtype=like.dtype)
-    return reduce.sum(join.concat(list(d), axis=-2), axis=-2)
 
 
 def operands(rng: Any, gates: int, states: int, steps: int, batch: int, *, biases: int = 1):

@@ -10,11 +10,21 @@ from __future__ import annotations
 from math import inf, prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from retrograd.core import dtype as dt
 from retrograd.core.interpret import lift
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cumulative, elementary, join, linalg, pad, reduce, select, shape
+from retrograd.ops import (
+    create,
+    cumulative,
+    elementary,
+    grid,
+    join,
+    linalg,
+    pad,
+    reduce,
+    select,
+    shape,
+)
 from retrograd.ops.ssm import recurrence
 
 __all__ = ["segsum"]
@@ -158,14 +168,14 @@ def passed(x: Pieces, cs: Any, S: Any) -> tuple[Tensor, Tensor]:
 def decays(cs: Any) -> Tensor:
     """exp(cs_t - cs_s) for s < t, else 0: masked before exp."""
     n = cs.shape[-1]
-    below = lift(np.tri(n, k=-1, dtype=bool))
+    below = grid.triangle(n, -1)
     return elementary.exp(select.where(below, _column(cs) - _row(cs), -inf))
 
 
 def kernel(x: Pieces, L: Any) -> Tensor:
     """K[t,s] = L[t,s] scale_s below the diagonal, gamma_t on it."""
     n = x.da.shape[-1]
-    on = lift(np.eye(n, dtype=bool))
+    on = create.eye(n, dtype=dt.bool)
     return select.where(on, _column(x.gamma), L * _row(x.scale))
 
 
@@ -201,9 +211,9 @@ def segsum(x: Any) -> Tensor:
     x = lift(x)
     n = x.shape[-1]
     wide = shape.broadcast_to(_column(x), (*x.shape, n))
-    wide = select.where(lift(np.tri(n, k=-1, dtype=bool)), wide, 0.0)
+    wide = select.where(grid.triangle(n, -1), wide, 0.0)
     total = cumulative.cumulative_sum(wide, axis=-2)
-    return select.where(lift(np.tri(n, dtype=bool)), total, -inf)
+    return select.where(grid.triangle(n), total, -inf)
 
 
 def minimal(x: Pieces) -> tuple[Tensor, Tensor]:
@@ -252,7 +262,7 @@ def gradient(gy: Any, gf: Any, x: Pieces) -> Pieces:
     dB = matmul(_weighed(x, w), G) + matmul(T(dCB), x.C)
     dv = dadded * _column(_ranked(w, m)) + matmul(T(CB * K), gy)
     dK = _unranked(T(_unranked(T(dW * CB), m)), m)
-    dgamma = reduce.sum(select.where(lift(np.eye(cs.shape[-1], dtype=bool)), dK, 0.0), axis=-1)
+    dgamma = reduce.sum(select.where(create.eye(cs.shape[-1], dtype=dt.bool), dK, 0.0), axis=-1)
     dL = dK * L
     columns = reduce.sum(dL, axis=-2)
     u = dw * w

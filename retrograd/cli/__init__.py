@@ -1,0 +1,1 @@
+"""The command `retrograd`: what the package does from a terminal."""

@@ -1,0 +1,231 @@
+"""Run a compiled program: arrays in, arrays out, and Python where the program asks for it."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import sys
+from functools import partial
+from threading import Timer, get_ident, main_thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.core.errors import BoundsError, RetrogradError
+from retrograd.core.interpret import compute
+from retrograd.core.quiet import loud, quiet
+from retrograd.jit.llvm.arena import Arenas
+from retrograd.jit.llvm.poll import Poll
+from retrograd.jit.llvm.program import FINE, HEAD
+from retrograd.jit.threads import get_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from retrograd.jit.llvm.program import HostCall, Program
+
+__all__ = ["Executable", "addresses", "deferred", "plain"]
+
+_PLAIN = 0x101  # NumPy's flags for row-major and aligned
+
+
+def _host(program: Program, number: int, bufs: int) -> None:
+    """Run a node in Python; what it raises names the user's line."""
+    call = program.hosts[number]
+    try:
+        _run(call, bufs)
+    except RetrogradError as error:
+        raise error.located(call.node.where) from error.__cause__
+    except Exception as error:
+        error.add_note(f"  at  {call.node.where}")
+        raise
+
+
+def _run(call: HostCall, bufs: int) -> None:
+    slots = (ctypes.c_void_p * (len(call.specs) + len(call.outs))).from_address(bufs)
+    given = [_seen(p, s) for p, s in zip(slots, call.specs, strict=False)]
+    for a in given:
+        a.flags.writeable = False
+    outs = [_seen(p, s) for p, s in zip(slots[len(given) :], call.outs, strict=True)]
+    token = quiet()
+    try:
+        found = compute(call.node.op, given)
+    finally:
+        loud(token)
+    found = found if isinstance(found, tuple) else (found,)
+    for out, x in zip(outs, found, strict=True):
+        out[...] = x
+
+
+def _seen(pointer: int | None, spec: Any) -> np.ndarray:
+    """Memory as an array."""
+    if not spec.nbytes or pointer is None:
+        return np.empty(spec.shape, spec.dtype)
+    held = (ctypes.c_char * spec.nbytes).from_address(pointer)
+    return np.frombuffer(held, spec.dtype).reshape(spec.shape)
+
+
+# -- where arrays are --------------------------------------------------------------------------
+
+_HEADER, _word = object.__basicsize__, ctypes.c_int64.from_address
+
+
+def _slow_addresses(arrays: Sequence[np.ndarray]) -> list[int]:
+    return [a.ctypes.data for a in arrays]
+
+
+def _fast_addresses(arrays: Sequence[np.ndarray]) -> list[int]:
+    return [_word(id(a) + _HEADER).value for a in arrays]
+
+
+def _fast_works() -> bool:
+    # `a.ctypes.data` takes a microsecond. The first word of an array after Python's own is the
+    # pointer to its data (NumPy's public PyArrayObject_fields), and CPython's id is an address.
+    if sys.implementation.name != "cpython" or hasattr(sys, "getobjects"):
+        return False
+    wholes = [np.empty(n, np.uint8) for n in (1, 7, 64)]
+    arrays = [a for whole in wholes for a in (whole, whole[1:])]
+    return _fast_addresses(arrays) == _slow_addresses(arrays)
+
+
+addresses = _fast_addresses if _fast_works() else _slow_addresses
+
+
+def plain(a: np.ndarray) -> np.ndarray:
+    """An array as kernels read it: row-major and aligned, else a copy."""
+    return a if a.flags.num & _PLAIN == _PLAIN else np.ascontiguousarray(a).copy()
+
+
+# -- calls -------------------------------------------------------------------------------------
+
+
+class Executable:
+    """A program with the memory for its calls."""
+
+    def __init__(self, program: Program, threads: int | None = None) -> None:
+        self.program, self.threads = program, threads
+        graph = program.graph
+        self.given = len(graph.inputs)
+        self.outputs = graph.outputs
+        made = list(dict.fromkeys(v for v in graph.outputs if v >= self.given))
+        self.where = {v: k for k, v in enumerate(made)}
+        self.made = [(graph.specs[v].shape, graph.specs[v].dtype) for v in made]
+        self.reuse = [(self.where[v], i) for v, i in program.reuse.items()]
+        # an output that was met before is a copy: its owner may give its memory away
+        self.again = [k for k, v in enumerate(graph.outputs) if v in graph.outputs[:k]]
+        self.simple = made == list(graph.outputs)
+        self.fixed = [np.ascontiguousarray(c) for c in program.constants]
+        self.constants = addresses(self.fixed)
+        words = HEAD + self.given + len(made) + len(self.fixed) + 1  # the last is the status
+        self.block, self.status = ctypes.c_int64 * words, 8 * (words - 1)
+        self.function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(program.address)
+        self.arenas: dict[int, Arenas] = {}
+
+    def __call__(
+        self, arrays: Sequence[np.ndarray], mine: Collection[int] = ()
+    ) -> list[np.ndarray]:
+        """The outputs, in new memory or that of arguments that are `mine` to write in.
+
+        Arguments that pass through are themselves.
+        """
+        arrays = [plain(a) for a in arrays]
+        return self.run(arrays, addresses(arrays), mine)
+
+    def run(
+        self, arrays: Sequence[np.ndarray], pointers: list[int], mine: Collection[int] = ()
+    ) -> list[np.ndarray]:
+        """As the call, for arrays that are plain and whose addresses are known."""
+        made = self._outputs(arrays, mine) if mine else [np.empty(s, d) for s, d in self.made]
+        threads = self.threads or get_threads()
+        arenas = self.arenas[threads] if threads in self.arenas else self._arenas(threads)
+        arena = arenas.take()
+        block = self.block()
+        at = ctypes.addressof(block)
+        poll, base = self._poll(), arena.base
+        ask = poll.address if poll else 0
+        main = ask if get_ident() == main_thread().ident else 0
+        head = (base, base + self.program.arena, threads, at + self.status, ask, main)
+        block[:] = [*head, *pointers, *addresses(made), *self.constants, FINE]
+        try:
+            self._fly(poll, block, at, spoils=bool(mine))
+        finally:
+            arenas.give(arena)
+        if self.simple:
+            return made
+        found = [arrays[v] if v < self.given else made[self.where[v]] for v in self.outputs]
+        for k in self.again:
+            found[k] = found[k].copy()
+        return found
+
+    def _poll(self) -> Poll | None:
+        """What Python is asked through, in programs that ask."""
+        program = self.program
+        if not program.polls and not program.hosts:
+            return None
+        return Poll(partial(_host, program))
+
+    def _fly(self, poll: Poll | None, block: Any, at: int, *, spoils: bool) -> None:
+        """Call; raise what went wrong in it."""
+        function = self.function
+        try:
+            function(at)
+        except BaseException as error:  # from a signal's handler, and the program has ended
+            if not spoils or self._failed(poll, block):
+                raise
+            defer(error)
+        if self._failed(poll, block):
+            self._raise(poll, block[-1])
+
+    def _failed(self, poll: Poll | None, block: Any) -> bool:
+        return block[-1] != FINE or (poll is not None and poll.caught)
+
+    def _outputs(self, arrays: Sequence[np.ndarray], mine: Collection[int]) -> list[Any]:
+        made: list[Any] = [None] * len(self.made)
+        for k, i in self.reuse:
+            if i in mine:
+                made[k] = arrays[i]
+        return [
+            np.empty(*spec) if a is None else a for a, spec in zip(made, self.made, strict=True)
+        ]
+
+    def _arenas(self, threads: int) -> Arenas:
+        size = self.program.arena + threads * self.program.scratch + 64
+        return self.arenas.setdefault(threads, Arenas(size))
+
+    def _raise(self, poll: Poll | None, status: int) -> None:
+        if poll:
+            poll.raise_caught()
+        raise BoundsError(
+            "an index of a compiled program is outside its axis",
+            at=self.program.wheres[status],
+        )
+
+
+# -- interrupts after donated memory was written -----------------------------------------------
+
+_later: list[BaseException] = []
+_PATIENCE = 0.1  # seconds
+
+
+def defer(error: BaseException) -> None:
+    """Raise when the next program begins, or soon: now, the results would be lost.
+
+    Python delivers a Ctrl-C that came while a program ran right after it: before the caller
+    could put its results in the place of what it donated.
+    """
+    _later.append(error)
+    timer = Timer(_PATIENCE, _remind)
+    timer.daemon = True
+    timer.start()
+
+
+def _remind() -> None:
+    if _later and isinstance(_later[0], KeyboardInterrupt):
+        _later.clear()
+        _thread.interrupt_main()
+
+
+def deferred() -> None:
+    """Raise what was put off, if anything was."""
+    if _later and get_ident() == main_thread().ident:
+        raise _later.pop()

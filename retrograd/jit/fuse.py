@@ -1,0 +1,379 @@
+"""fuse: which ops become one kernel.
+
+Every value is either kept in memory or part of the kernels that read it. What must be in
+memory (outputs, operands of products and calls, results of loops, what many read and is dear
+to compute) is a root. Roots in program order join a kernel that is already there, if all they
+need comes before it and their loops agree; that they agree is found by building the kernel.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from retrograd.jit.group import Builder, Built, row_shapes
+from retrograd.jit.loops.analyse import expressions
+from retrograd.jit.loops.arrays import Array, stored
+from retrograd.jit.loops.expr import Buffer
+from retrograd.jit.loops.index import Ix, flat
+from retrograd.jit.loops.record import Frame, MismatchError
+from retrograd.jit.lowering import (
+    CALL,
+    INLINE,
+    LOOPS,
+    PRODUCT,
+    Lowering,
+    is_movement,
+    kind_of,
+    price_of,
+)
+from retrograd.jit.steps import Call, Loops, Product, Step, View, contiguous
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from retrograd.ir.graph import Graph, Node
+
+__all__ = ["fuse"]
+
+DEAR = 12  # operations: more are not computed twice
+DEEP = 100  # operations in a chain, so that neither we nor LLVM recurse too far
+WIDE = 24  # roots in a kernel
+ROWS = 64  # fewer rows do not occupy the threads: such reductions stay alone
+LONG = 1 << 14
+NEAR = 64  # steps back that a root looks for a kernel to join
+
+
+class Group:
+    """Roots that share their loops."""
+
+    def __init__(self, frame: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+        self.frame = frame
+        self.roots: list[int] = []  # values
+        self.built: Built | None = None
+
+
+def fuse(graph: Graph, donated: Sequence[int] = ()) -> list[Step]:
+    """The kernels and calls of a graph, in an order in which they can run.
+
+    `donated`: inputs whose memory outputs may take. A product cannot write where it reads.
+    """
+    return Fusion(graph, donated).run()
+
+
+class Fusion:
+    """One run of fusion."""
+
+    def __init__(self, graph: Graph, donated: Sequence[int] = ()) -> None:
+        self.graph, self.donated = graph, frozenset(donated)
+        self.maker: list[tuple[int, int]] = [(-1, i) for i in range(len(graph.inputs))]
+        for at, node in enumerate(graph.nodes):
+            self.maker += [(at, o) for o in range(len(node.specs))]
+        sizes = [len(graph.inputs), *(len(n.specs) for n in graph.nodes)]
+        self.first = list(accumulate(sizes))
+        self.kinds = [kind_of(graph, n) for n in graph.nodes]
+        self.users: dict[int, list[int]] = {}
+        for at, node in enumerate(graph.nodes):
+            for i in node.inputs:
+                self.users.setdefault(i, []).append(at)
+        self.views: dict[tuple[int, int], View] = {}
+        self.roots: set[int] = set()
+        self.roots = self._roots()
+        self.place: dict[int, int] = {}  # of a root: the step that makes it
+        self.steps: list[Any] = []
+
+    # -- what must be in memory -------------------------------------------------------------
+
+    def _roots(self) -> set[int]:
+        graph = self.graph
+        roots = set(graph.outputs)
+        for at, node in enumerate(graph.nodes):
+            kind, outs = self.kinds[at], self.outs(at)
+            if kind != INLINE:
+                roots |= set(outs)
+            if kind == CALL:
+                roots |= set(node.inputs)
+            elif kind == PRODUCT:
+                for i, v in enumerate(node.inputs):
+                    view = self.views[at, i] = self._view(v)
+                    roots.add(view.value)
+        self._dear(roots)
+        return roots
+
+    def outs(self, at: int) -> range:
+        """The values of a node."""
+        start = self.first[at]
+        return range(start, start + len(self.graph.nodes[at].specs))
+
+    def _view(self, value: int) -> View:
+        """A value as strides over one that is in memory, through movements alone."""
+        base = value
+        while (at := self.maker[base][0]) >= 0:
+            node = self.graph.nodes[at]
+            if self.kinds[at] != INLINE or not is_movement(node.op) or len(node.inputs) != 1:
+                break
+            base = node.inputs[0]
+        spec = self.graph.specs[value]
+        plain = View(value, 0, contiguous(spec.shape))
+        if base == value or not spec.size:
+            return plain
+        low = Lowering({})
+        source = self.graph.specs[base]
+        known = {base: stored(low.table, Buffer(source.shape, source.dtype, base))}
+        frame = Frame(spec.shape)
+        e = self.array(value, low, known).at(frame.index)
+        if e.op != "load" or not e.data[1].affine:
+            return plain
+        ix = e.data[1]
+        return View(base, ix.const, tuple(ix.terms.get(a, 0) for a in frame.axes))
+
+    def _dear(self, roots: set[int]) -> None:
+        """Add the values that are dear to compute and read by many, or deep."""
+        cost: dict[int, tuple[int, int]] = {}
+        for at, node in enumerate(self.graph.nodes):
+            ins = [(0, 0) if i in roots else cost.get(i, (0, 0)) for i in node.inputs]
+            own = (
+                0
+                if self.kinds[at] != INLINE or is_movement(node.op)
+                else price_of(self.graph, node)
+            )
+            total = own + sum(c for c, _ in ins)
+            depth = 1 + max((d for _, d in ins), default=0)
+            for v in self.outs(at):
+                users = len(self.users.get(v, ()))
+                size = self.graph.specs[v].size
+                spread = any(self._larger(u, size) for u in self.users.get(v, ()))
+                if v not in roots and self.kinds[at] == INLINE and total:
+                    many = users > 1 or spread
+                    if (many and total >= DEAR and node.inputs) or depth >= DEEP:
+                        roots.add(v)
+                cost[v] = (0, 0) if v in roots else (total, depth)
+
+    def _larger(self, user: int, size: int) -> bool:
+        """Whether a user reads elements of a value more than once."""
+        specs = self.graph.nodes[user].specs
+        return any(s.size > 2 * size for s in specs)
+
+    # -- steps ---------------------------------------------------------------------------
+
+    def run(self) -> list[Step]:
+        """All steps in order."""
+        for at, node in enumerate(self.graph.nodes):
+            kind, outs = self.kinds[at], [v for v in self.outs(at) if v in self.roots]
+            if kind == CALL:
+                self._append(Call(at), list(self.outs(at)))
+            elif kind == PRODUCT and self._real(node):
+                a, b = self.views[at, 0], self.views[at, 1]
+                self._append(Product(at, a, b, outs[0]), outs)
+            elif kind in (LOOPS, PRODUCT):
+                self._join(at, list(self.outs(at)))
+            elif outs:
+                for v in outs:
+                    self._join(at, [v])
+        return [self._finished(s) for s in self.steps]
+
+    def _real(self, node: Node) -> bool:
+        return node.specs[0].dtype.name in ("float32", "float64")
+
+    def _append(self, step: Any, values: Sequence[int]) -> None:
+        for v in values:
+            self.place[v] = len(self.steps)
+        self.steps.append(step)
+
+    def _frame(self, at: int, values: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The loops that a root asks for: its shape, or what its op walks over."""
+        if self.kinds[at] == INLINE:
+            return self.graph.specs[values[0]].shape, ()
+        low = Lowering({})
+        node = self.graph.nodes[at]
+        arrays = [
+            stored(low.table, Buffer(self.graph.specs[i].shape, self.graph.specs[i].dtype, i))
+            for i in node.inputs
+        ]
+        self.lower(low, node, arrays)
+        assert low.k.frame is not None
+        return low.k.frame.shape, low.k.frame.inner
+
+    def lower(self, low: Lowering, node: Node, arrays: Sequence[Array]) -> list[Any]:
+        """A node's outputs, in a kernel's table."""
+        return low.lowered(node.op, arrays, node.specs)
+
+    def _join(self, at: int, values: list[int]) -> None:
+        """Put roots into the latest kernel that can take them, or a new one."""
+        frame = self._frame(at, values)
+        needs = {self.place[v] for v in self._needed(at) if v in self.place}
+        earliest = max(needs, default=0)
+        for p in range(len(self.steps) - 1, max(earliest, len(self.steps) - NEAR) - 1, -1):
+            group = self.steps[p]
+            if isinstance(group, Product) and p in needs and self._after(group, frame, values):
+                self.place.update(dict.fromkeys(values, p))
+                return
+            if not isinstance(group, Group) or len(group.roots) >= WIDE:
+                continue
+            joint = self._agreed(group.frame, frame)
+            if joint is None or not self._related(group, at, feeds=p in needs):
+                continue
+            if self._attempt(group, joint, values):
+                self.place.update(dict.fromkeys(values, p))
+                return
+        group = Group(frame)
+        group.roots = list(values)
+        group.built = self._build(frame, group.roots)
+        self._append(group, values)
+
+    def _after(self, product: Product, frame: Any, values: list[int]) -> bool:
+        """Make roots of a product's results while these are stored, if they fit."""
+        shape = self.graph.specs[product.out].shape
+        if frame != (shape, ()) or len(product.roots) >= WIDE or self._in_place(values):
+            return False
+        try:
+            built = self._build(frame, [*product.roots, *values])
+        except MismatchError:
+            return False
+        own = flat(map(Ix.of, built.kernel.axes), shape)
+        for e in expressions(built.kernel.body):
+            if e.op == "checked":
+                return False
+            if e.op == "load" and e.data[0].name == product.out and e.data[1] != own:
+                return False
+        product.roots += values
+        product.built = built
+        return True
+
+    def _in_place(self, values: list[int]) -> bool:
+        """Whether an output could take the memory of a donated input that it is made of."""
+        for v in values:
+            if v in self.graph.outputs:
+                given = self._needed(self.maker[v][0]) & self.donated
+                if any(self._alike(v, i) for i in given):
+                    return True
+        return False
+
+    def _needed(self, at: int) -> set[int]:
+        """The values in memory that a node's kernel reads, through what is inline."""
+        found: set[int] = set()
+        stack = list(self.graph.nodes[at].inputs)
+        seen: set[int] = set()
+        while stack:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            maker = self.maker[v][0]
+            if v in self.roots or maker < 0:
+                found.add(v)
+            else:
+                stack += self.graph.nodes[maker].inputs
+        return found
+
+    def _related(self, group: Group, at: int, *, feeds: bool) -> bool:
+        """Whether joining saves memory traffic: one reads the other, or both read the same."""
+        assert group.built is not None
+        big = [v for v in self._needed(at) if self.graph.specs[v].size > 1]
+        return feeds or any(v in group.built.reads for v in big)
+
+    def _agreed(self, a: Any, b: Any) -> Any:
+        """The loops of two that share them; None if they do not."""
+        (shape, inner), (other, others) = a, b
+        if a == b:
+            return None if inner and self._few(a) else a
+        if shape == other and (not inner or not others):
+            joint = (shape, inner or others)
+            return None if self._few(joint) else joint
+        rows = row_shapes(shape, inner)
+        if inner and not others and other in rows and not self._few(a):
+            return a
+        rows = row_shapes(other, others)
+        if others and not inner and shape in rows and not self._few(b):
+            return b
+        return None
+
+    def _few(self, frame: Any) -> bool:
+        """Whether so few rows are reduced that the kernel would keep one thread busy."""
+        shape, inner = frame
+        rows, total = 1, 1
+        for a, n in enumerate(shape):
+            total *= n
+            rows *= 1 if a in inner else n
+        return bool(inner) and rows < ROWS and total > LONG
+
+    def _attempt(self, group: Group, frame: Any, values: list[int]) -> bool:
+        try:
+            built = self._build(frame, [*group.roots, *values])
+        except MismatchError:
+            return False
+        group.frame, group.built = frame, built
+        group.roots += values
+        return True
+
+    # -- building a kernel ---------------------------------------------------------------
+
+    def _build(self, frame: Any, roots: Sequence[int]) -> Built:
+        return Builder(self, Frame(*frame), roots).build()
+
+    def array(self, value: int, low: Lowering, known: dict[int, Array]) -> Array:
+        """A value as an array of a kernel: what is not in memory is lowered into it."""
+        stack = [value]
+        while stack:
+            v = stack[-1]
+            if v in known:
+                stack.pop()
+                continue
+            at = self.maker[v][0]
+            if at < 0 or (v in self.roots and self.kinds[at] != INLINE):
+                known[v] = stored(low.table, self.buffer(v))
+                continue
+            node = self.graph.nodes[at]
+            missing = [i for i in node.inputs if i not in known]
+            if missing:
+                stack += missing
+                continue
+            low.k.where_from = at
+            found = low.lowered(node.op, [known[i] for i in node.inputs], node.specs)
+            for other, array in zip(self.outs(at), found, strict=True):
+                known.setdefault(other, array)
+        return known[value]
+
+    def buffer(self, value: int) -> Buffer:
+        """The memory of a value."""
+        spec = self.graph.specs[value]
+        return Buffer(spec.shape, spec.dtype, value)
+
+    def _finished(self, step: Any) -> Step:
+        """A step as it will be written: only what others read is stored."""
+        if isinstance(step, Call):
+            return step
+        wanted = self._read_outside(step)
+        if isinstance(step, Product):
+            return self._finished_product(step, wanted)
+        built = Builder(self, Frame(*step.frame), step.roots, wanted).build()
+        nodes = [self.maker[v][0] for v in step.roots]
+        return Loops(built.kernel, nodes, sorted(built.reads), built.stores)
+
+    def _finished_product(self, step: Product, wanted: set[int]) -> Product:
+        step.target = step.out
+        if step.roots:
+            shape = self.graph.specs[step.out].shape
+            mine = {v for v in step.roots if v in wanted}
+            step.built = Builder(self, Frame(shape), step.roots, mine).build()
+            alike = [v for v in step.roots if v in mine and self._alike(v, step.out)]
+            if step.out not in wanted and alike:
+                step.target = alike[0]
+        return step
+
+    def _alike(self, v: int, other: int) -> bool:
+        return self.graph.specs[v] == self.graph.specs[other]
+
+    def _read_outside(self, step: Any) -> set[int]:
+        """The values of a step that another one reads, or that are outputs."""
+        mine = {*step.roots, *([step.out] if isinstance(step, Product) else [])}
+        wanted = {v for v in mine if v in self.graph.outputs}
+        for s in self.steps:
+            if s is not step:
+                wanted |= mine & self._reads(s)
+        return wanted
+
+    def _reads(self, step: Any) -> set[int]:
+        if isinstance(step, Call):
+            return set(self.graph.nodes[step.node].inputs)
+        return step.reads if isinstance(step, Product) else step.built.reads

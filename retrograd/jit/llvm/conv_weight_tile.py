@@ -1,0 +1,108 @@
+"""Blocks of a weight gradient that are held in registers while images go by.
+
+A tile function has the signature (x, g, dw, images, rows, pixels): it adds to dw the products
+of images x rows x pixels places of x and g, at least one of each. Its own rows are the
+weights of neighbouring taps and source channels, its lanes are result channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.conv_tile import Groups, named, spread
+from retrograd.jit.llvm.gemm_tile import load_some, store_some
+from retrograd.jit.llvm.repeat import repeat
+from retrograd.jit.llvm.text import I64, PTR, Module, Type, Val
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["WeightTile"]
+
+LOOPS = ("images", "rows", "pixels")
+
+
+@dataclass(frozen=True)
+class WeightTile:
+    """taps x depth x vectors of weights."""
+
+    type: Type
+    taps: int
+    depth: int  # source channels
+    vectors: int
+    kept: int  # lanes of the last vector that exist
+    place: int  # in x, from tap to tap
+    x: tuple[int, int, int]  # in x, from image, row and pixel of g to the next
+    g: tuple[int, int, int]
+    dw: int  # in dw, from row to row
+    groups: Groups | None = None
+    whole: bool = False  # all lanes of g exist
+
+    def write(self, module: Module) -> str:
+        """Put the function into the module, unless it is there; its name."""
+        name = named("conv_weight_tile", self)
+        return module.once(name, lambda: self._write(module, name))
+
+    def _write(self, module: Module, name: str) -> None:
+        counts = [(n, I64) for n in LOOPS]
+        args = [("x", PTR), ("g", PTR), ("dw", PTR), *counts]
+        f = Fn(module, name, args, attributes="nounwind noinline")
+        t = self.type.by(module.machine.lanes(self.type.bits // 8))
+        spots = [
+            (f.at(f.arg("dw"), i * self.dw + j * self._width(t), t), self._lanes(j))
+            for i in range(self.taps * self.depth)
+            for j in range(self.vectors)
+        ]
+        sums = [load_some(f, t, at, kept) for at, kept in spots]
+        for x, (at, kept) in zip(
+            self._loops(f, 0, [f.arg("x"), f.arg("g"), *sums]), spots, strict=True
+        ):
+            store_some(f, x, at, kept)
+        f.done()
+
+    def _loops(self, f: Fn, level: int, carry: Sequence[Val]) -> list[Val]:
+        if level == len(LOOPS):
+            return self._step(f, carry[0], carry[1], carry[2:])
+        with repeat(f, f.arg(LOOPS[level]), carry) as loop:
+            x, g, *_ = loop.carry
+            sums = self._loops(f, level + 1, loop.carry)
+            ends = [f.at(x, self.x[level], self.type), f.at(g, self.g[level], self.type)]
+            loop.next = [*ends, *sums]
+        return loop.results[2:]
+
+    def _lanes(self, vector: int) -> int:
+        """How many lanes of a vector exist; 0 is all."""
+        return self.kept if self.groups or vector == self.vectors - 1 else 0
+
+    def _width(self, t: Type) -> int:
+        """Result channels from vector to vector."""
+        return self.groups.lanes if self.groups else t.lanes
+
+    def _step(self, f: Fn, x: Val, g: Val, sums: Sequence[Val]) -> list[Val]:
+        t, total = sums[0].type, list(sums)
+        across = [
+            load_some(f, t, f.at(g, j * self._width(t), t), 0 if self.whole else self._lanes(j))
+            for j in range(self.vectors)
+        ]
+        for s in range(self.taps):
+            here = f.at(x, s * self.place, t)
+            if self.groups:
+                self._narrow(f, here, across, total, s * self.depth * self.vectors)
+                continue
+            for c in range(self.depth):
+                a = f.splat(f.load(self.type, f.at(here, c, t)), t.lanes)
+                for j, b in enumerate(across):
+                    n = (s * self.depth + c) * self.vectors + j
+                    total[n] = f.fma(a, b, total[n])
+        return total
+
+    def _narrow(self, f: Fn, x: Val, across: list[Val], total: list[Val], first: int) -> None:
+        t, groups = total[0].type, self.groups
+        assert groups
+        for j, b in enumerate(across):
+            channel = spread(f, t, groups, f.at(x, j * groups.count * self.depth, t))
+            for c in range(self.depth):
+                n = first + c * self.vectors + j
+                total[n] = f.fma(channel(c), b, total[n])

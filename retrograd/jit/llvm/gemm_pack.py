@@ -1,0 +1,210 @@
+"""Copy parts of matrices to where tiles read them fast, and results to where they belong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.gemm_tile import load_some
+from retrograd.jit.llvm.text import I32, I64, PTR, Module, Type, Val
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Block", "Pack", "Spill"]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A dense panel [k][width], `count` of whose lanes exist: (source, target, depth).
+
+    target[k * width + lane] is source[lane * strides[0] + k * strides[1]]; zeros elsewhere.
+    """
+
+    type: Type
+    width: int
+    count: int
+    strides: tuple[int, int]  # of lanes and of k, in the source
+    odd: int  # steps of k in the last block beyond whole vectors
+
+    @property
+    def name(self) -> str:
+        """One for each set of fields."""
+        shape = f"{self.type.suffix}_{self.width}_{self.count}"
+        return f"gemm_pack_{shape}_{self.strides[0]}_{self.strides[1]}_{self.odd}"
+
+    def write(self, module: Module) -> str:
+        """Put the function into the module, unless it is there; its name."""
+        return module.once(self.name, lambda: self._write(module))
+
+    def _write(self, module: Module) -> None:
+        args = [("source", PTR), ("target", PTR), ("depth", I64)]
+        f = Fn(module, self.name, args, attributes="nounwind noinline")
+        if self.strides[0] == 1:
+            self._copy(f)
+        elif self.strides[1] == 1 and self.type.bits >= 32:
+            self._transpose(f)
+        else:
+            self._one_by_one(f)
+        f.done()
+
+    def _copy(self, f: Fn) -> None:
+        """Lanes are side by side in the source."""
+        t = self.type.by(f.machine.lanes(self.type.bits // 8))
+        ends = [f.arg("source"), f.arg("target")]
+        with f.loop(0, f.arg("depth"), carry=ends) as loop:
+            source, target = loop.carry
+            for at in range(0, self.width, t.lanes):
+                x = load_some(f, t, f.at(source, at, t), min(t.lanes, self.count - at))
+                f.store(x, f.at(target, at, t))
+            loop.next = [f.at(source, self.strides[1], t), f.at(target, self.width, t)]
+
+    def _transpose(self, f: Fn) -> None:
+        """Steps of k are side by side in the source: blocks, by a network of shuffles."""
+        lanes = f.machine.lanes(self.type.bits // 8)
+        depth = f.arg("depth")
+        with f.loop(0, f.sub(depth, f.const(I64, lanes - 1)), lanes) as loop:
+            self._block(f, loop.i, lanes)
+        if self.odd:
+            rest = f.bitwise("and", depth, f.const(I64, lanes - 1))
+            with f.when(f.compare("ne", rest, f.const(I64, 0))):
+                self._block(f, f.sub(depth, rest), self.odd)
+
+    def _block(self, f: Fn, k: Val, steps: int) -> None:
+        """One vector of k, for all lanes of a panel."""
+        lanes, t = f.machine.lanes(self.type.bits // 8), self.type
+        source = f.at(f.arg("source"), k, t)
+        target = f.at(f.arg("target"), f.times(k, self.width), t)
+        whole = self.count // lanes * lanes
+        if whole:
+            with f.loop(0, whole, lanes) as loop:
+                here = f.at(source, f.times(loop.i, self.strides[0]), t)
+                self._square(f, here, f.at(target, loop.i, t), lanes, steps)
+        if whole < self.count:
+            here = f.at(source, whole * self.strides[0], t)
+            self._square(f, here, f.at(target, whole, t), self.count - whole, steps)
+
+    def _square(self, f: Fn, source: Val, target: Val, valid: int, steps: int) -> None:
+        """One vector by one vector: `valid` lanes exist, `steps` of k."""
+        lanes = f.machine.lanes(self.type.bits // 8)
+        short = min(lanes, 128 // self.type.bits)  # what shuffles are cheap within
+        for first in range(0, steps, short):
+            have = min(short, steps - first)
+            rows = [
+                self._row(f, source, (range(g, lanes, short), valid), first, have)
+                for g in range(short)
+            ]
+            for n, x in enumerate(_transposed(f, rows, short)[:have]):
+                f.store(x, f.at(target, (first + n) * self.width, self.type))
+
+    def _row(self, f: Fn, source: Val, rows: tuple[range, int], first: int, have: int) -> Val:
+        """Pieces of every short-th row, one after another in a vector."""
+        short = self.type.by(min(rows[0].step, rows[0].stop))
+        pieces = [
+            load_some(f, short, f.at(source, r * self.strides[0] + first, short), have)
+            if r < rows[1]
+            else f.zero(short)
+            for r in rows[0]
+        ]
+        while len(pieces) > 1:
+            size = 2 * pieces[0].type.lanes
+            pieces = [
+                f.shuffle(a, b, range(size))
+                for a, b in zip(pieces[::2], pieces[1::2], strict=True)
+            ]
+        return pieces[0]
+
+    def _one_by_one(self, f: Fn) -> None:
+        t = self.type
+        with f.loop(0, f.arg("depth")) as loop:
+            source = f.at(f.arg("source"), f.times(loop.i, self.strides[1]), t)
+            target = f.at(f.arg("target"), f.times(loop.i, self.width), t)
+            with f.loop(0, self.count) as lane:
+                x = f.load(t, f.at(source, f.times(lane.i, self.strides[0]), t))
+                f.store(x, f.at(target, lane.i, t))
+            with f.loop(self.count, self.width) as lane:
+                f.store(f.zero(t), f.at(target, lane.i, t))
+
+
+def _transposed(f: Fn, rows: Sequence[Val], short: int) -> list[Val]:
+    """Squares of `short` side by side, each transposed: interleave halves until done."""
+    rows, lanes, turn = list(rows), rows[0].type.lanes, 1
+    while turn < short:
+        half = short // 2
+        both = []
+        for i in range(half):
+            for high in (0, half):
+                picks = [
+                    at + high + n // 2 + (lanes if n % 2 else 0)
+                    for at in range(0, lanes, short)
+                    for n in range(short)
+                ]
+                both.append(f.shuffle(rows[i], rows[i + half], picks))
+        rows, turn = both, turn * 2
+    return rows
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of a matrix, copied to rows of `width`: (source, target, rows, columns)."""
+
+    type: Type
+    width: int
+    stride: int  # of rows, in the source; columns are side by side
+
+    def write(self, module: Module) -> str:
+        """Put the function into the module, unless it is there; its name."""
+        name = f"gemm_block_{self.type.suffix}_{self.width}_{self.stride}"
+        return module.once(name, lambda: self._write(module, name))
+
+    def _write(self, module: Module, name: str) -> None:
+        args = [("source", PTR), ("target", PTR), ("rows", I64), ("columns", I64)]
+        f = Fn(module, name, args, attributes="nounwind noinline")
+        t = self.type.by(f.machine.lanes(self.type.bits // 8))
+        columns = f.arg("columns")
+        whole = f.bitwise("and", columns, f.const(I64, -t.lanes))
+        left = f.convert("trunc", f.splat(f.sub(columns, whole), t.lanes), I32)
+        mask = f.compare("slt", f.iota(I32.by(t.lanes)), left)
+        ends = [f.arg("source"), f.arg("target")]
+        with f.loop(0, f.arg("rows"), carry=ends) as loop:
+            source, target = loop.carry
+            with f.loop(0, whole, t.lanes) as across:
+                f.store(f.load(t, f.at(source, across.i, t)), f.at(target, across.i, t))
+            if f.machine.masks:
+                x = f.masked_load(t, f.at(source, whole, t), mask)
+                f.masked_store(x, f.at(target, whole, t), mask)
+            else:
+                with f.loop(whole, columns) as across:
+                    x = f.load(self.type, f.at(source, across.i, t))
+                    f.store(x, f.at(target, across.i, t))
+            loop.next = [f.at(source, self.stride, t), f.at(target, self.width, t)]
+        f.done()
+
+
+@dataclass(frozen=True)
+class Spill:
+    """A dense tile, put where columns are not side by side: (tile, c, rows, columns, more)."""
+
+    type: Type
+    width: int
+    c: tuple[int, int]
+
+    def write(self, module: Module) -> str:
+        """Put the function into the module, unless it is there; its name."""
+        name = f"gemm_spill_{self.type.suffix}_{self.width}_{self.c[0]}_{self.c[1]}"
+        return module.once(name, lambda: self._write(module, name))
+
+    def _write(self, module: Module, name: str) -> None:
+        numbers = ["rows", "columns", "more"]
+        args = [("tile", PTR), ("c", PTR), *((n, I64) for n in numbers)]
+        f = Fn(module, name, args, attributes="nounwind noinline")
+        t = self.type
+        adds = f.compare("ne", f.arg("more"), f.const(I64, 0))
+        with f.loop(0, f.arg("rows")) as down, f.loop(0, f.arg("columns")) as across:
+            inside = f.plus(f.times(down.i, self.width), across.i)
+            x = f.load(t, f.at(f.arg("tile"), inside, t))
+            spot = f.plus(f.times(down.i, self.c[0]), f.times(across.i, self.c[1]))
+            at = f.at(f.arg("c"), spot, t)
+            f.store(f.select(adds, f.add(f.load(t, at), x), x), at)
+        f.done()

@@ -1,0 +1,244 @@
+"""How a matrix product is cut: tiles, blocks for the caches, chunks for the threads.
+
+Everything follows from shapes, strides and the machine, so that bits do too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from retrograd.jit.llvm.machine import Machine
+    from retrograd.jit.llvm.text import Type
+
+__all__ = ["Gemm", "Plan", "Split", "make_plan"]
+
+MOST_CHUNKS = 32
+FEW = 4  # rows or columns: too few to be worth transposing the other operand
+L1, L2 = 32 * 1024, 256 * 1024  # bytes that a panel and a block may take
+DEPTH = 256  # steps of k in a block
+STREAM = 16  # as above, when a matrix is read once: so many rows at a time
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """c[..., i, j] = sum over k of a[..., i, k] * b[..., k, j]; strides in elements.
+
+    Strides may be any, so that transposed and sliced operands are nothing special. C may not
+    overlap another operand.
+    """
+
+    m: int
+    n: int
+    k: int
+    type: Type
+    a: tuple[int, int]  # strides of rows and of k
+    b: tuple[int, int]  # strides of k and of columns
+    c: tuple[int, int]  # strides of rows and of columns
+    batch: tuple[tuple[int, int, int, int], ...] = ()  # (count, strides of a, b, c)
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return self.type.bits // 8
+
+    @cached_property
+    def products(self) -> int:
+        """How many matrices come out."""
+        return prod(count for count, *_ in self.batch)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.m * self.n * self.k * self.products
+
+    @property
+    def bytes(self) -> int:
+        """What must be read and written at least."""
+        mats = [(self.m, self.k), (self.k, self.n), (self.m, self.n)]
+        total = 0
+        for which, shape in enumerate(mats, start=1):
+            copies = prod(d[0] for d in self.batch if d[which])
+            total += shape[0] * shape[1] * copies
+        return total * self.size
+
+    def swapped(self) -> Gemm:
+        """The same results as C^T = B^T A^T."""
+        batch = tuple((count, b, a, c) for count, a, b, c in self.batch)
+        a, b, c = self.b[::-1], self.a[::-1], self.c[::-1]
+        return Gemm(self.n, self.m, self.k, self.type, a, b, c, batch)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A length in `count` pieces: `large` ones of `size`, then ones that are one less."""
+
+    size: int
+    large: int
+    count: int
+
+    @classmethod
+    def of(cls, length: int, most: int) -> Split:
+        """As even as can be, with pieces of at most `most`."""
+        count = max(1, ceil(length / most))
+        size, large = divmod(length, count)
+        return cls(size + 1, large, count) if large else cls(size, count, count)
+
+    def segments(self, *, edge: bool = False) -> list[tuple[int, int, int, bool]]:
+        """(first, end, size, is the edge) of runs of equal pieces; the edge runs alone."""
+        cuts = [(0, self.large, self.size), (self.large, self.count, self.size - 1)]
+        runs = [(*cut, False) for cut in cuts if cut[0] < cut[1]]
+        if edge:
+            first, end, size, _ = runs.pop()
+            runs += [(first, end - 1, size, False)] if end - first > 1 else []
+            runs.append((end - 1, end, size, True))
+        return runs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A way to compute a Gemm."""
+
+    gemm: Gemm
+    rows: Split  # in rows
+    columns: Split  # in units
+    unit: int  # columns in a unit: the lanes of a vector, or 1 for inner products
+    pack_a: bool
+    pack_b: bool
+    depth: int  # steps of k in a block
+    row_block: int  # tiles in a block
+    grid: tuple[int, int, int]  # chunks along batch, rows, columns
+
+    @property
+    def dots(self) -> bool:
+        """Whether lanes run along k."""
+        return self.unit == 1
+
+    @property
+    def tail(self) -> int:
+        """Columns in the last unit; 0: all."""
+        return self.gemm.n % self.unit
+
+    @property
+    def panel(self) -> int:
+        """Elements in a row of packed A: an odd number of lines, to spread over the cache."""
+        rows = min(self.row_block, self.rows.count) * self.rows.size
+        line = 64 // self.gemm.size
+        return (ceil(rows / line) | 1) * line if self.pack_a else 0
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of scratch for a thread."""
+        columns = self.columns.size * self.unit if self.pack_b else 0
+        return (self.panel + columns) * self.depth * self.gemm.size
+
+
+def wants_swap(gemm: Gemm, lanes: int) -> bool:
+    """Whether C^T = B^T A^T is the better problem: its columns are dense, or there are more."""
+    if gemm.c[1] != 1 and gemm.c[0] == 1 and gemm.m > 1:
+        return True
+    narrow = gemm.n * 2 <= lanes and gemm.n < gemm.m
+    return narrow and (gemm.a[0] == 1 or gemm.n == 1) and not wants_dots(gemm, lanes)
+
+
+def wants_dots(gemm: Gemm, lanes: int) -> bool:
+    """Whether lanes should run along k: one operand is thin, both are dense along k."""
+    dense = gemm.a[1] == 1 and gemm.b[0] == 1 and gemm.k >= lanes
+    return dense and min(gemm.m, gemm.n) <= FEW
+
+
+def make_plan(gemm: Gemm, machine: Machine) -> Plan:
+    """The tiles, blocks and chunks of a problem with m, n >= 1."""
+    lanes = machine.lanes(gemm.size)
+    if wants_dots(gemm, lanes):
+        rows, columns = Split.of(gemm.m, FEW), Split.of(gemm.n, 8 if gemm.m == 1 else FEW)
+        plan = Plan(gemm, rows, columns, 1, False, False, gemm.k, 1, (1, 1, 1))
+        return _blocked(plan)
+    rows, columns = _tiles(gemm, lanes, machine)
+    a, b = _packs(gemm)
+    depth = _depth(gemm, columns.size * lanes, packed=b)
+    plan = Plan(gemm, rows, columns, lanes, a, b, depth, 1, (1, 1, 1))
+    return _blocked(plan)
+
+
+def _depth(gemm: Gemm, width: int, *, packed: bool) -> int:
+    """Steps of k in a block: all, or even parts in whole vectors."""
+    most = min(DEPTH, L1 // (width * gemm.size)) if packed else DEPTH
+    if gemm.m <= FEW and gemm.b[1] == 1 and gemm.k * gemm.n * gemm.size > 2 * L2:
+        most = STREAM
+    if gemm.k <= most * 3 // 2:
+        return max(gemm.k, 1)
+    return ceil(gemm.k / ceil(gemm.k / most) / 16) * 16
+
+
+def _packs(gemm: Gemm) -> tuple[bool, bool]:
+    """Which operands are copied to dense panels: those that caches would not hold."""
+    b = gemm.k * abs(gemm.b[0]) * gemm.size > 2 * L2 and gemm.m >= 128
+    a = gemm.k * abs(gemm.a[1]) * gemm.size > 4 * L2 and gemm.n >= 128
+    return a and gemm.a[0] == 1, b or gemm.b[1] != 1
+
+
+def _tiles(gemm: Gemm, lanes: int, machine: Machine) -> tuple[Split, Split]:
+    """The tile that registers and sizes suit best."""
+    spare = 1 if machine.fma else 2
+    vectors, best = ceil(gemm.n / lanes), None
+    # High tiles read many rows at once: not if these are far apart, in the same cache sets.
+    near = gemm.m * gemm.k * gemm.size <= L1
+    for width in range(1, 5 if gemm.m > FEW else 9):
+        most = (machine.registers - spare - width) // width
+        for height in range(1, min(most, gemm.m, 30) + 1):
+            rows, columns = Split.of(gemm.m, height), Split.of(vectors, width)
+            cost = _cost(rows, columns, min(gemm.k, DEPTH))
+            cost *= 1 if near or rows.size <= 8 else 1.06
+            if best is None or cost < best[0]:
+                best = cost, rows, columns
+    assert best is not None
+    return best[1], best[2]
+
+
+def _cost(rows: Split, columns: Split, depth: int) -> float:
+    """Cycles of all tiles: multiplications, loads, latency; a call, its rows and stores."""
+    total = 0.0
+    for first, end, height, _ in rows.segments():
+        for left, right, width, _ in columns.segments():
+            step = max(height * width / 2, (height + width) / 2, 4)
+            each = depth * step + 12 + height * (width + 3)
+            total += (end - first) * (right - left) * each
+    return total
+
+
+def _blocked(plan: Plan) -> Plan:
+    """With blocks that fit the caches, and chunks."""
+    tile = plan.depth * plan.rows.size * plan.gemm.size
+    return replace(plan, row_block=max(1, L2 // max(tile, 1)), grid=_grid(plan))
+
+
+THREADS = ((1, 2), (2, 4), (4, 2), (8, 1), (16, 0.25))  # how many, and how much they count
+
+
+def _grid(plan: Plan) -> tuple[int, int, int]:
+    """Chunks along batch, rows, columns: even for many threads, little packed twice."""
+    gemm = plan.gemm
+    sides = gemm.products, plan.rows.count, plan.columns.count
+    most = max(1, min(MOST_CHUNKS, max(gemm.flops >> 17, gemm.bytes >> 15)))
+    i, j, k = (range(1, min(side, most) + 1) for side in sides)
+    grids = [g for g in product(i, j, k) if prod(g) <= most]
+    return min(grids, key=lambda g: (_time(plan, g), prod(g)))
+
+
+def _time(plan: Plan, grid: tuple[int, int, int]) -> float:
+    """What a grid costs: cycles of all threads until the last is done."""
+    gemm, lanes = plan.gemm, plan.unit
+    batch = ceil(gemm.products / grid[0])
+    m = ceil(plan.rows.count / grid[1]) * plan.rows.size
+    n = ceil(plan.columns.count / grid[2]) * plan.columns.size * lanes
+    speed = 1 / (2 * max(lanes, 8))
+    a = m * gemm.k * (0.45 if plan.pack_a else 0.15)
+    b = n * gemm.k * (0.3 if plan.pack_b else 0.15)
+    chunk = batch * (m * n * (gemm.k * speed + 0.1) + a + b) + 1000
+    chunks = prod(grid)
+    return sum(weight * p * ceil(chunks / p) * chunk for p, weight in THREADS)

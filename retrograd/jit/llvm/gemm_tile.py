@@ -1,0 +1,237 @@
+"""Blocks of a matrix product that are held in registers, and what is done to them after.
+
+A tile function has the signature (a, b, c, depth, more): it adds up `depth` steps of k, adds
+what c holds if `more` is 1, and stores. Kernels of the same strides share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.text import I1, I64, PTR, Int, Module, Type, Val
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Dots", "Epilogue", "Finish", "Tile", "multiply_add", "some_lanes"]
+
+SIGNATURE = [("a", PTR), ("b", PTR), ("c", PTR), ("depth", I64), ("more", I64)]
+
+
+class Epilogue(Protocol):
+    """What is done to a result before it stays: bias, activation, residual, ..."""
+
+    def __call__(
+        self, f: Fn, acc: Val, batch: Val, row: Val, col: Val, mask: Val | None
+    ) -> Val:
+        """The value for C; lanes of `acc` run along columns from `col`, where mask."""
+        ...
+
+
+def multiply_add(f: Fn, a: Val, b: Val, c: Val) -> Val:
+    """a * b + c; integers wrap around."""
+    return f.fma(a, b, c) if a.type.kind == "f" else f.add(f.mul(a, b), c)
+
+
+def some_lanes(f: Fn, lanes: int, count: int) -> Val:
+    """The mask of the first `count` lanes."""
+    return f.vector(I1.by(lanes), [n < count for n in range(lanes)])
+
+
+def load_some(f: Fn, t: Type, pointer: Val, count: int) -> Val:
+    """A vector of which only the first `count` lanes are read; 0 is all."""
+    if not count or count == t.lanes:
+        return f.load(t, pointer)
+    return f.masked_load(t, pointer, some_lanes(f, t.lanes, count))
+
+
+def store_some(f: Fn, x: Val, pointer: Val, count: int) -> None:
+    """Write the first `count` lanes; 0 is all."""
+    if not count or count == x.type.lanes:
+        f.store(x, pointer)
+    else:
+        f.masked_store(x, pointer, some_lanes(f, x.type.lanes, count))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """rows x vectors of results; lanes run along columns."""
+
+    type: Type
+    rows: int
+    vectors: int
+    a: tuple[int, int]  # strides of rows and of k
+    b: int  # stride of k; columns are next to each other
+    c: int  # stride of rows
+    load_tail: int = 0  # lanes of b's last vector that exist; 0: all
+    store_tail: int = 0  # lanes of c's last vector that exist; 0: all
+    ahead: bool = False  # whether to call for the rows of the next tile
+
+    @property
+    def name(self) -> str:
+        """One for each set of fields."""
+        shape = f"{self.type.suffix}_{self.rows}x{self.vectors}"
+        strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
+        return f"gemm_tile_{shape}_{strides}_{self.load_tail}_{self.store_tail}_{self.ahead:d}"
+
+    def write(self, module: Module) -> str:
+        """Put the function into the module, unless it is there; its name."""
+        return module.once(self.name, lambda: self._write(module))
+
+    def _write(self, module: Module) -> None:
+        f = Fn(module, self.name, SIGNATURE, attributes="nounwind noinline")
+        lanes = module.machine.lanes(self.type.bits // 8)
+        zeros = [f.zero(self.type.by(lanes))] * (self.rows * self.vectors)
+        with f.loop(0, f.arg("depth"), carry=[f.arg("a"), f.arg("b"), *zeros]) as loop:
+            a, b, *sums = loop.carry
+            if self.ahead:
+                self._call_ahead(f, loop.i)
+            self._step(f, a, b, sums)
+            loop.next = [f.at(a, self.a[1], self.type), f.at(b, self.b, self.type), *sums]
+        # A loop of at most one turn is a branch with results.
+        with f.loop(0, f.arg("more"), carry=loop.results[2:]) as again:
+            pairs = zip(again.carry, self._spots(f), strict=True)
+            again.next = [f.add(load_some(f, x.type, at, tail), x) for x, (at, tail) in pairs]
+        for x, (at, tail) in zip(again.results, self._spots(f), strict=True):
+            store_some(f, x, at, tail)
+        f.done()
+
+    def _step(self, f: Fn, a: Val, b: Val, sums: list[Val]) -> None:
+        t, last = sums[0].type, self.vectors - 1
+        across = [
+            load_some(f, t, f.at(b, j * t.lanes, t), self.load_tail if j == last else 0)
+            for j in range(self.vectors)
+        ]
+        for i in range(self.rows):
+            x = f.splat(f.load(self.type, f.at(a, i * self.a[0], self.type)), t.lanes)
+            for j, y in enumerate(across):
+                n = i * self.vectors + j
+                sums[n] = multiply_add(f, x, y, sums[n])
+
+    def _call_ahead(self, f: Fn, k: Val) -> None:
+        """One line of the next rows each step: eight rows in turn, then the next lines."""
+        row = f.bitwise("and", k, f.const(I64, 7))
+        line = f.bitwise("lshr", k, f.const(I64, 3))
+        skip = f.plus(f.times(row, self.a[0]), self.rows * self.a[0])
+        place = f.plus(skip, f.times(line, 512 // self.type.bits))
+        f.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+        at = f.at(f.arg("a"), place, self.type)
+        f.emit(f"call void @llvm.prefetch.p0({at}, i32 0, i32 3, i32 1)")
+
+    def _spots(self, f: Fn) -> list[tuple[Val, int]]:
+        """Where each vector of results goes, and how many of its lanes."""
+        lanes, last = f.machine.lanes(self.type.bits // 8), self.vectors - 1
+        return [
+            (
+                f.at(f.arg("c"), i * self.c + j * lanes, self.type),
+                self.store_tail if j == last else 0,
+            )
+            for i in range(self.rows)
+            for j in range(self.vectors)
+        ]
+
+
+@dataclass(frozen=True)
+class Dots:
+    """rows x columns of inner products; lanes run along k, in which a and b are dense."""
+
+    type: Type
+    rows: int
+    columns: int
+    depth: int
+    a: int  # stride of rows
+    b: int  # stride of columns
+    c: tuple[int, int]  # strides of rows and of columns
+
+    @property
+    def name(self) -> str:
+        """One for each set of fields."""
+        shape = f"{self.type.suffix}_{self.rows}x{self.columns}x{self.depth}"
+        return f"gemm_dots_{shape}_{self.a}_{self.b}_{self.c[0]}_{self.c[1]}"
+
+    def write(self, module: Module) -> str:
+        """Put the function into the module, unless it is there; its name."""
+        return module.once(self.name, lambda: self._write(module))
+
+    def _write(self, module: Module) -> None:
+        f = Fn(module, self.name, SIGNATURE, attributes="nounwind noinline")
+        t = self.type.by(module.machine.lanes(self.type.bits // 8))
+        count = self.rows * self.columns
+        turns = max(1, 8 // count)  # sums in flight: the latency of an addition
+        sums = [f.zero(t)] * (count * turns)
+        a, b, step = f.arg("a"), f.arg("b"), turns * t.lanes
+        whole = self.depth // step * step
+        with f.loop(0, whole, step, carry=sums) as loop:
+            sums = list(loop.carry)
+            for u in range(turns):
+                at = f.plus(loop.i, u * t.lanes)
+                self._step(f, f.at(a, at, t), f.at(b, at, t), t.lanes, sums, u * count)
+            loop.next = sums
+        sums = list(loop.results)
+        for u, at in enumerate(range(whole, self.depth, t.lanes)):
+            valid = min(t.lanes, self.depth - at)
+            self._step(f, f.at(a, at, t), f.at(b, at, t), valid, sums, u * count)
+        for n in range(count):
+            self._store(f, [sums[u * count + n] for u in range(turns)], n)
+        f.done()
+
+    def _step(self, f: Fn, a: Val, b: Val, valid: int, sums: list[Val], first: int) -> None:
+        t = sums[0].type
+        down = [load_some(f, t, f.at(a, i * self.a, t), valid) for i in range(self.rows)]
+        for j in range(self.columns):
+            y = load_some(f, t, f.at(b, j * self.b, t), valid)
+            for i, x in enumerate(down):
+                n = first + i * self.columns + j
+                sums[n] = multiply_add(f, x, y, sums[n])
+
+    def _store(self, f: Fn, parts: Sequence[Val], n: int) -> None:
+        total = parts[0]
+        for part in parts[1:]:
+            total = f.add(total, part)
+        i, j = divmod(n, self.columns)
+        one = f.fold("add", total) if total.type.lanes > 1 else f.extract(total, 0)
+        f.store(one, f.at(f.arg("c"), i * self.c[0] + j * self.c[1], self.type))
+
+
+@dataclass(frozen=True)
+class Finish:
+    """A pass over finished results in place: the epilogue, applied in loops.
+
+    (bufs, c, batch, row, col, rows, vectors, edge): `vectors` whole vectors in each row, and
+    if `edge` the `tail` lanes after them. With lanes 0 a vector is one number.
+    """
+
+    name: str
+    type: Type
+    lanes: int
+    tail: int
+    c: tuple[int, int]  # strides of rows and of columns
+
+    def write(self, module: Module, epilogue: Epilogue) -> str:
+        """Put the function into the module; its name."""
+        numbers = ["batch", "row", "col", "rows", "vectors", "edge"]
+        args = [("bufs", PTR), ("c", PTR), *((n, I64) for n in numbers)]
+        f = Fn(module, self.name, args, attributes="nounwind noinline")
+        t, width = self.type.by(self.lanes), max(self.lanes, 1)
+
+        def apply(i: Val, skip: Int, mask: Val | None) -> None:
+            offset = f.plus(f.times(i, self.c[0]), f.times(skip, self.c[1]))
+            at = f.at(f.arg("c"), offset, t)
+            x = f.masked_load(t, at, mask) if mask else f.load(t, at)
+            row, col = f.add(f.arg("row"), i), f.plus(f.arg("col"), skip)
+            y = epilogue(f, x, f.arg("batch"), row, f.integer(col), mask)
+            if mask:
+                f.masked_store(y, at, mask)
+            else:
+                f.store(y, at)
+
+        with f.loop(0, f.arg("rows")) as down:
+            with f.loop(0, f.arg("vectors")) as across:
+                apply(down.i, f.times(across.i, width), None)
+            if self.tail:
+                with f.when(f.compare("ne", f.arg("edge"), f.const(I64, 0))):
+                    skip = f.times(f.arg("vectors"), width)
+                    apply(down.i, skip, some_lanes(f, self.lanes, self.tail))
+        return f.done()

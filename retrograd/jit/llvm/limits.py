@@ -1,0 +1,142 @@
+"""What this machine can do at most: arithmetic and bandwidth, measured once in a process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from retrograd.jit.llvm import pool
+from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.machine import chosen
+from retrograd.jit.llvm.native import compiled
+from retrograd.jit.llvm.text import F32, I64, PTR, Module
+
+if TYPE_CHECKING:
+    from retrograd.jit.llvm.native import Library
+
+__all__ = ["Limits", "measured"]
+
+KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
+CHUNKS = 16
+TURNS = 20_000  # of the loop of multiply-adds
+LARGE, SMALL = 8 << 20, 1 << 16  # floats in an array: beyond all caches, and inside of one
+AGAIN = 64  # passes over the small arrays
+_SECOND = os.path.join(
+    os.sep, "sys", "devices", "system", "cpu", "cpu0", "cache", "index2", "size"
+)
+PATIENCE, FEWEST = 0.1, 8  # seconds and runs: a machine is seldom quiet for long
+
+
+class Limits(NamedTuple):
+    """The most that so many threads of this machine reached; float32, in a second."""
+
+    threads: int
+    flops: float
+    memory: float  # bytes, from arrays that no cache holds
+    cache: float  # bytes, from arrays that the second cache of each core holds
+
+    def roof(self, flops: float, nbytes: float, itemsize: int = 4) -> float:
+        """The least seconds in which so much can be done."""
+        # what is taken to be in a cache when a step starts
+        speed = self.cache if nbytes <= self.threads * _cached() else self.memory
+        return max(flops * (itemsize / 4) / self.flops, nbytes / speed)
+
+
+@lru_cache
+def measured(threads: int) -> Limits:
+    """The limits for a number of threads; takes a few tenths of a second, once."""
+    library = _library()
+    lanes = chosen().lanes(4)
+    flops = 2 * CHUNKS * TURNS * _chains() * lanes / _fastest(library, "peak", threads, SMALL)
+    memory = 3 * 4 * LARGE / _fastest(library, "memory", threads, LARGE)
+    cache = 3 * 4 * SMALL * AGAIN / _fastest(library, "cache", threads, SMALL)
+    if threads == 1:
+        return Limits(1, flops, memory, max(cache, memory))
+    alone = measured(1)  # a busy machine may give several threads less than one
+    found = max(flops, alone.flops), max(memory, alone.memory), max(cache, alone.cache)
+    return Limits(threads, *found)
+
+
+def _fastest(library: Library, name: str, threads: int, size: int) -> float:
+    """Seconds of the best of a few runs on fresh arrays."""
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.address(name))
+    arrays = [np.ones(size, np.float32) for _ in range(3)]
+    bufs = (ctypes.c_void_p * 3)(*(a.ctypes.data for a in arrays))
+    best = float("inf")
+    begin, runs = time.perf_counter(), 0
+    while runs < FEWEST or time.perf_counter() - begin < PATIENCE:
+        start = time.perf_counter()
+        run(ctypes.addressof(bufs), threads)
+        best = min(best, time.perf_counter() - start)
+        runs += 1
+    return best
+
+
+@lru_cache
+def _cached() -> int:
+    """Bytes of the second cache of a core, as the system says."""
+    try:
+        with open(_SECOND, encoding="ascii") as file:
+            told = file.read().strip()
+        return int(told.rstrip("KM")) << {"K": 10, "M": 20}.get(told[-1:], 0)
+    except (OSError, ValueError):
+        return 1 << 20
+
+
+@lru_cache
+def _library() -> Library:
+    module = Module(chosen())
+    pool.declare(module)
+    _launcher(module, "peak", _peak(module))
+    _launcher(module, "memory", _triad(module, "large", LARGE, 1))
+    _launcher(module, "cache", _triad(module, "small", SMALL, AGAIN))
+    return compiled(module)
+
+
+def _launcher(module: Module, name: str, kernel: str) -> None:
+    f = Fn(module, name, [("bufs", PTR), ("threads", I64)], linkage="")
+    given = f"ptr @{kernel}, {f.arg('bufs')}, i64 {CHUNKS}, ptr null, i64 0"
+    f.emit(f"call void @rg_parallel_within({given}, {f.arg('threads')})")
+    f.done()
+
+
+def _chains() -> int:
+    """Independent sums: enough to hide the latency of one, and all in registers."""
+    return min(16, chosen().registers - 4)
+
+
+def _peak(module: Module) -> str:
+    """x = x * a + b in every register, over and over."""
+    f = Fn(module, "multiply_add", KERNEL)
+    t = F32.by(module.machine.lanes(4))
+    array = f.load(PTR, f.arg("bufs"), 8)
+    a = f.load(t, array)
+    with f.loop(0, TURNS, 1, [a] * _chains()) as loop:
+        loop.next = [f.fma(x, a, a) for x in loop.carry]
+    total = loop.results[0]
+    for x in loop.results[1:]:
+        total = f.add(total, x)
+    second = f.load(PTR, f.at(f.arg("bufs"), 1, I64), 8)
+    f.store(total, f.at(second, f.times(f.arg("chunk"), t.lanes), F32))
+    return f.done()
+
+
+def _triad(module: Module, name: str, size: int, again: int) -> str:
+    """c = a + s * b over a part of the arrays, some times."""
+    f = Fn(module, name, KERNEL)
+    t, wide = F32.by(module.machine.lanes(4)), size // CHUNKS
+    start = f.times(f.arg("chunk"), wide)
+    places = [f.load(PTR, f.at(f.arg("bufs"), i, I64), 8) for i in range(3)]
+    a, b, c = (f.at(p, start, F32) for p in places)
+    half = f.const(t, 0.5)
+    with f.loop(0, again), f.loop(0, wide, 4 * t.lanes) as loop:
+        for k in range(4):
+            i = f.plus(loop.i, k * t.lanes)
+            x, y = f.load(t, f.at(a, i, F32)), f.load(t, f.at(b, i, F32))
+            f.store(f.fma(y, half, x), f.at(c, i, F32))
+    return f.done()

@@ -1,0 +1,397 @@
+"""Loop kernels as LLVM IR: which axis becomes vectors, and everything said in vectors of it.
+
+Two ways. Vertical: the lanes are neighbours along the last independent axis, and inner loops
+run as they are written. Horizontal: the lanes are neighbours along the last inner axis;
+sums, products, extrema collect in a vector that is folded after the loop, in one fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.info import KernelInfo
+from retrograd.jit.llvm.numbers import compute, even
+from retrograd.jit.llvm.places import Places
+from retrograd.jit.llvm.text import I64, PTR, Type, Val
+from retrograd.jit.llvm.values import Num, in_register
+from retrograd.jit.loops.analyse import (
+    Reduction,
+    assigned,
+    buffers,
+    expressions,
+    invariants,
+    reductions,
+    vector_axis,
+)
+from retrograd.jit.loops.coalesce import coalesce
+from retrograd.jit.loops.expr import Assign, Expr, For, Store, cast, number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from retrograd.jit.llvm.text import Module
+    from retrograd.jit.loops.expr import Buffer, Kernel, Stmt, Var
+    from retrograd.jit.loops.index import Axis
+
+__all__ = ["write_loops"]
+
+PARAMETERS = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
+GRAIN = 1 << 15  # operations that are worth a chunk
+CHUNKS = 16
+
+
+def write_loops(
+    module: Module, name: str, kernel: Kernel, first: int = 0
+) -> tuple[KernelInfo, list[Buffer]]:
+    """A kernel's function; bufs are the buffers returned, and after them the status word.
+
+    `first` is added to the numbers of nodes in the status word.
+    """
+    coalesce(kernel)
+    order = [b for b in buffers(kernel) if b.constant is None]
+    f = Fn(module, name, PARAMETERS)
+    writer = Writer(f, kernel, order)
+    writer.first = first
+    chunks = writer.write()
+    f.done()
+    work = writer.turns * max(1, len(list(expressions(kernel.body))))
+    moved = sum(int(np.prod(b.shape)) * b.dtype.itemsize for b in order)
+    return KernelInfo(name, chunks, 0, work, moved), order
+
+
+class Writer(Places):
+    """One kernel being written."""
+
+    def __init__(self, f: Fn, kernel: Kernel, order: list[Buffer]) -> None:
+        super().__init__(f, order)
+        self.kernel = kernel
+        self.vector, self.vertical = vector_axis(kernel)
+        self.lanes = self._width()
+        self.turns = int(np.prod([a.extent for a in kernel.axes], dtype=np.int64))
+        for s in kernel.body:
+            if isinstance(s, For):
+                self.turns *= max(1, int(np.prod([a.extent for a in s.axes])))
+                break
+        self.memos: list[dict[Any, Num]] = [{}]
+        self.vars: dict[tuple[Var, int], Num] = {}
+
+    def _width(self) -> int:
+        """Lanes: as many as fit of the smallest float, or of 4 bytes where there is none."""
+        if self.vector is None:
+            return 0
+        sizes = {
+            max(4, min(8, e.dtype.itemsize // (2 if e.dtype.kind == "c" else 1)))
+            for e in expressions(self.kernel.body)
+            if e.dtype.kind in "fc"
+        }
+        lanes = self.f.machine.lanes(min(sizes, default=4))
+        return lanes if self.vector.extent > 1 else 0
+
+    # -- loops over the independent axes -----------------------------------------------
+
+    def write(self) -> int:
+        """The whole kernel; the number of its chunks."""
+        axes = [a for a in self.kernel.axes if a.extent != 1]
+        if self.turns == 0 or any(a.extent == 0 for a in axes):
+            return 1 if self._inner_only() else 0
+        split = self._split(axes)
+        chunks = self._chunks(split)
+        if chunks > 1:
+            assert split is not None
+            self.bounds[split] = self._bounds(split, chunks)
+        self._outer(axes)
+        return chunks
+
+    def _inner_only(self) -> bool:
+        """Empty inner loops still leave a row to write."""
+        if any(a.extent == 0 for a in self.kernel.axes):
+            return False
+        self._outer([a for a in self.kernel.axes if a.extent != 1])
+        return True
+
+    def _split(self, axes: list[Axis]) -> Axis | None:
+        """The axis that chunks divide: the first that is long, else the longest."""
+        for a in axes:
+            if a.extent >= 4 * CHUNKS * (self.lanes if a is self.vector else 1):
+                return a
+        return max(axes, key=lambda a: a.extent, default=None)
+
+    def _chunks(self, split: Axis | None) -> int:
+        if split is None:
+            return 1
+        work = self.turns * max(1, sum(1 for _ in expressions(self.kernel.body)) // 2)
+        step = max(self.lanes, 1) if split is self.vector and self.vertical else 1
+        return max(1, min(CHUNKS, -(-split.extent // step), work // GRAIN))
+
+    def _bounds(self, axis: Axis, chunks: int) -> tuple[Val, Val]:
+        """Where this chunk's part of an axis begins and ends: by shape alone."""
+        f, chunk = self.f, self.f.arg("chunk")
+        step = max(self.lanes, 1) if axis is self.vector and self.vertical else 1
+        blocks = -(-axis.extent // step)
+
+        def bound(c: Val) -> Val:
+            at = f.div(f.mul(c, f.integer(blocks)), f.integer(chunks))
+            return f.integer(f.lesser(f.times(at, step), axis.extent))
+
+        return bound(chunk), bound(f.add(chunk, f.integer(1)))
+
+    def _outer(self, axes: list[Axis]) -> None:
+        if not axes:
+            self.vars = {}
+            self._block(self.kernel.body)
+            return
+        axis, rest = axes[0], axes[1:]
+        self._hoist(self.kernel.body, set(axes))
+        low, high = self.bounds.get(axis, (0, axis.extent))
+        if axis is self.vector and self.vertical:
+            self._strips(axis, low, high, lambda: self._outer(rest))
+            return
+        with self.f.loop(low, high) as loop:
+            self._inside(axis, loop.i, lambda: self._outer(rest))
+
+    def _inside(self, axis: Axis, i: Any, body: Callable[[], None]) -> None:
+        self.at[axis] = i
+        self.memos.append({})
+        body()
+        self.memos.pop()
+
+    def _strips(self, axis: Axis, low: Any, high: Any, body: Callable[[], None]) -> None:
+        """Vectors along an axis, then what is left over with a mask."""
+        f, w = self.f, self.lanes
+        if not w:
+            with f.loop(low, high) as loop:
+                self._inside(axis, loop.i, body)
+            return
+        full = axis.extent // w * w
+        if full:
+            with f.loop(low, f.lesser(high, full), w) as loop:
+                self._inside(axis, loop.i, body)
+        if full == axis.extent:
+            return
+        if high == axis.extent:
+            self._masked(axis, full, body)
+            return
+        with f.when(f.compare("eq", f.integer(high), f.integer(axis.extent))):
+            self._masked(axis, full, body)
+
+    def _masked(self, axis: Axis, start: int, body: Callable[[], None]) -> None:
+        left = axis.extent - start
+        lanes = [lane < left for lane in range(self.lanes)]
+        self.mask = self.f.vector(Type("i", 1, self.lanes), lanes)
+        self._inside(axis, start, body)
+        self.mask = None
+
+    # -- statements --------------------------------------------------------------------------
+
+    def _block(self, stmts: Sequence[Stmt]) -> None:
+        for at, s in enumerate(stmts):
+            if isinstance(s, Assign):
+                self.vars[s.var, s.turn] = self._held(s.var, self.value(s.expr))
+            elif isinstance(s, Store):
+                self._ahead(stmts, at)
+                self.store(s.buffer, s.index, self.value(s.expr))
+            elif self.vertical or self.vector not in s.axes:
+                self._plain(s)
+            else:
+                self._horizontal(s)
+
+    def _ahead(self, stmts: Sequence[Stmt], at: int) -> None:
+        """Compute all that is stored next before the first store: memory may be shared."""
+        if at and isinstance(stmts[at - 1], Store):
+            return
+        for s in stmts[at:]:
+            if not isinstance(s, Store):
+                return
+            self.value(s.expr)
+
+    def _held(self, var: Var, x: Num) -> Num:
+        """A variable's value: in vertical kernels a vector, so that loops can carry it."""
+        lanes = self.lanes if self.vertical else 0
+        return tuple(self.f.splat(v, lanes) for v in x)
+
+    def _plain(self, loop: For) -> None:
+        """A loop as it is written, its variables carried from turn to turn."""
+        entry, last = assigned(loop.body)
+        held = list(entry)
+        carry = [self._current(v, entry[v]) for v in held]
+        self._hoist(loop.body, set(loop.axes))
+
+        def body() -> list[Num]:
+            self._block(loop.body)
+            return [self.vars[v, last[v]] for v in held]
+
+        found = self._nest(list(loop.axes), held, entry, carry, body, reverse=loop.reverse)
+        for v, x in zip(held, found, strict=True):
+            self.vars[v, last[v]] = x
+
+    def _current(self, var: Var, turn: int) -> Num:
+        if turn == 0 and (var, 0) not in self.vars:
+            start = number(self.kernel.table, var.init, var.dtype or np.asarray(var.init).dtype)
+            self.vars[var, 0] = self._held(var, self.value(start))
+        return self.vars[var, turn]
+
+    def _nest(
+        self,
+        axes: list[Axis],
+        held: list[Var],
+        entry: dict[Var, int],
+        carry: list[Num],
+        body: Callable[[], list[Num]],
+        *,
+        reverse: bool = False,
+    ) -> list[Num]:
+        if not axes:
+            for v, x in zip(held, carry, strict=True):
+                self.vars[v, entry[v]] = x
+            return body()
+        sizes = [len(c) for c in carry]
+        given = [v for c in carry for v in c]
+        with self.f.loop(0, axes[0].extent, 1, given, down=reverse) as loop:
+            out: list[Num] = []
+
+            def turn() -> None:
+                inner = _grouped(loop.carry, sizes)
+                out[:] = self._nest(axes[1:], held, entry, inner, body, reverse=reverse)
+
+            self._inside(axes[0], loop.i, turn)
+            loop.next = [v for x in out for v in x]
+        return _grouped(loop.results, sizes)
+
+    def _horizontal(self, loop: For) -> None:
+        """Lanes along the last inner axis; reductions collect in vectors."""
+        found = reductions(loop)
+        if found is None or not self.lanes:
+            lanes, self.lanes = self.lanes, 0
+            self._plain(loop)
+            self.lanes = lanes
+            return
+        starts = [self._identity(r) for r in found]
+        *outer, axis = loop.axes
+        self._hoist(loop.body, set(loop.axes))
+        done = self._collect(outer, axis, loop, found, starts)
+        for r, x in zip(found, done, strict=True):
+            folded = self._folded(r, x)
+            before = self._current(r.var, r.entry)
+            dtypes = [r.dtype] * 2
+            self.vars[r.var, r.last] = compute(self.f, r.op, [before, folded], dtypes, r.dtype)
+
+    def _identity(self, r: Reduction) -> Num:
+        start = self.value(number(self.kernel.table, r.identity, r.dtype))
+        return tuple(self.f.splat(v, self.lanes) for v in start)
+
+    def _collect(
+        self, outer: list[Axis], axis: Axis, loop: For, found: list[Reduction], acc: list[Num]
+    ) -> list[Num]:
+        f, sizes = self.f, [len(a) for a in acc]
+        if outer:
+            with f.loop(0, outer[0].extent, 1, [v for a in acc for v in a]) as turn:
+                out: list[Num] = []
+
+                def inner() -> None:
+                    given = _grouped(turn.carry, sizes)
+                    out[:] = self._collect(outer[1:], axis, loop, found, given)
+
+                self._inside(outer[0], turn.i, inner)
+                turn.next = [v for a in out for v in a]
+            return _grouped(turn.results, sizes)
+        full = axis.extent // self.lanes * self.lanes
+        if full:
+            with f.loop(0, full, self.lanes, [v for a in acc for v in a]) as turn:
+                now = _grouped(turn.carry, sizes)
+                self._inside(axis, turn.i, lambda: self._turn(loop, found, now))
+                turn.next = [v for a in now for v in a]
+            acc = _grouped(turn.results, sizes)
+        if full < axis.extent:
+            self._masked(axis, full, lambda: self._turn(loop, found, acc))
+        return acc
+
+    def _turn(self, loop: For, found: list[Reduction], acc: list[Num]) -> None:
+        """One vector of the loop's body; acc is brought up to date."""
+        for s in loop.body:
+            if isinstance(s, Store):
+                self.store(s.buffer, s.index, self.value(s.expr))
+        for i, r in enumerate(found):
+            x = self.value(r.expr)
+            if self.mask is not None:
+                neutral = self._identity(r)
+                x = compute(self.f, "where", [(self.mask,), x, neutral], [r.dtype], r.dtype)
+            x = even(self.f, x, acc[i])[0]
+            acc[i] = compute(self.f, r.op, [acc[i], x], [r.dtype] * 2, r.dtype)
+
+    def _folded(self, r: Reduction, x: Num) -> Num:
+        """All lanes of a collected vector, by halves."""
+        width = self.lanes
+        while width > 1:
+            width //= 2
+            low = tuple(self.f.shuffle(v, None, range(width)) for v in x)
+            high = tuple(self.f.shuffle(v, None, range(width, 2 * width)) for v in x)
+            x = compute(self.f, r.op, [low, high], [r.dtype] * 2, r.dtype)
+        return tuple(self.f.extract(v, 0) for v in x)
+
+    # -- numbers ----------------------------------------------------------------------------
+
+    def _hoist(self, stmts: Sequence[Stmt], inner: set[Axis]) -> None:
+        """Compute before a loop what does not change in it."""
+        for e in invariants(stmts, inner):
+            self.value(e)
+
+    def value(self, e: Expr) -> Num:
+        """An expression's number, written where it is first needed."""
+        key = (id(e), self.mask if self.vector in e.axes else None)
+        if e.op == "var":
+            return self._current(*e.data)
+        for memo in reversed(self.memos):
+            if key in memo:
+                return memo[key]
+        found = self.memos[-1][key] = self._written(e)
+        return found
+
+    def _written(self, e: Expr) -> Num:
+        f = self.f
+        if e.op == "number":
+            parts = np.frombuffer(e.data, e.dtype)
+            return _constant(f, parts[0], e.dtype)
+        if e.op == "load":
+            return self.load(*e.data)
+        if e.op == "place":
+            return (self.number_of(e.data),)
+        if e.op == "guard":
+            return self._guarded(e)
+        if e.op == "checked":
+            return (self.checked(self.value(e.args[0])[0], *e.data),)
+        args = [self.value(a) for a in e.args]
+        return compute(f, e.op, args, [a.dtype for a in e.args], e.dtype)
+
+    def _guarded(self, e: Expr) -> Num:
+        """A number whose loads may only be done where a test holds."""
+        f, (test, inner, outside) = self.f, e.args
+        holds, otherwise = self.value(test)[0], self.value(cast(outside, e.dtype))
+        before = self.mask
+        if before is None:
+            self.mask = holds
+        else:
+            (a,), (b,) = even(f, (before,), (holds,))
+            self.mask = f.bitwise("and", a, b)
+        self.memos.append({})
+        found = self.value(inner)
+        self.memos.pop()
+        self.mask = before
+        return compute(f, "where", [(holds,), found, otherwise], [e.dtype], e.dtype)
+
+
+def _grouped(values: list[Val], sizes: list[int]) -> list[Num]:
+    out, at = [], 0
+    for n in sizes:
+        out.append(tuple(values[at : at + n]))
+        at += n
+    return out
+
+
+def _constant(f: Fn, value: Any, dtype: np.dtype) -> Num:
+    t = in_register(dtype)
+    if dtype.kind == "c":
+        return f.const(t, value.real), f.const(t, value.imag)
+    return (f.const(t, value),)

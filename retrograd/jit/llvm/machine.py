@@ -1,0 +1,100 @@
+"""What a CPU offers: vector width, registers, fused multiply-add, masks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+
+from retrograd.core.errors import ArgumentError
+
+__all__ = ["Machine", "host", "named", "runs_here"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU to emit for. Kernels ask it for widths; nothing else in them knows the CPU."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    registers: int  # vector registers
+    fma: bool
+    masks: bool  # cheap masked loads and stores
+
+    def lanes(self, itemsize: int) -> int:
+        """Numbers of `itemsize` bytes in a vector."""
+        return max(1, self.vector_bytes // itemsize)
+
+
+_X86 = "x86_64-unknown-linux-gnu"
+_KINDS = {
+    "avx512": (
+        "skylake-avx512",
+        "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2,+fma,+f16c",
+        64,
+        32,
+        True,
+        True,
+    ),
+    "avx2": ("haswell", "+avx2,+fma,+f16c", 32, 16, True, False),
+    "sse2": ("x86-64", "", 16, 16, False, False),
+}
+
+
+@lru_cache
+def named(kind: str) -> Machine:
+    """A machine by the name of its vectors: avx512, avx2, sse2 or neon; "host" is this one."""
+    if kind == "host":
+        return host()
+    if kind == "neon":
+        return Machine(
+            "neon", "aarch64-unknown-linux-gnu", "generic", "+neon", 16, 32, True, False
+        )
+    if kind not in _KINDS:
+        raise ArgumentError(
+            f"RETROGRAD_TARGET: got {kind!r}; it is one of host, avx512, avx2, sse2, neon"
+        )
+    cpu, features, width, registers, fma, masks = _KINDS[kind]
+    return Machine(kind, _triple(), cpu, features, width, registers, fma, masks)
+
+
+def _triple() -> str:
+    mine = llvm.get_default_triple()
+    return mine if mine.startswith("x86_64") else _X86
+
+
+@lru_cache
+def host() -> Machine:
+    """The machine this process runs on."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features()
+    triple, cpu, flat = llvm.get_default_triple(), llvm.get_host_cpu_name(), features.flatten()
+    if triple.startswith("x86_64"):
+        wide = all(features.get(f) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+        if wide:
+            return Machine("avx512", triple, cpu, flat, 64, 32, True, True)
+        if features.get("avx2") and features.get("fma"):
+            return Machine("avx2", triple, cpu, flat, 32, 16, True, False)
+        return Machine("sse2", triple, cpu, flat, 16, 16, bool(features.get("fma")), False)
+    return Machine("neon", triple, cpu, flat, 16, 32, True, False)
+
+
+@lru_cache
+def chosen() -> Machine:
+    """The machine that programs are compiled for: RETROGRAD_TARGET, or this one."""
+    return named(os.environ.get("RETROGRAD_TARGET", "host"))
+
+
+def runs_here(machine: Machine) -> bool:
+    """Whether code for `machine` may run in this process."""
+    mine = host()
+    order = ["sse2", "avx2", "avx512"]
+    if mine.name not in order or machine.name not in order:
+        return machine.name == mine.name
+    return order.index(machine.name) <= order.index(mine.name)

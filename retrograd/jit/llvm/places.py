@@ -1,0 +1,190 @@
+"""Addresses: loads and stores of a kernel's buffers, by what its indices are in lanes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from retrograd.jit.llvm.text import I1, I64, PTR, Int, Type, Val
+from retrograd.jit.llvm.values import Num, in_memory, narrowed, widened
+from retrograd.jit.loops.index import Axis, Dynamic, Quotient
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from retrograd.jit.llvm.build import Fn
+    from retrograd.jit.loops.expr import Buffer, Expr
+    from retrograd.jit.loops.index import Ix
+
+__all__ = ["Places"]
+
+
+class Places:
+    """The part of a kernel's writer that knows where things are."""
+
+    vector: Axis | None
+    lanes: int
+
+    def __init__(self, f: Fn, order: list[Buffer]) -> None:
+        self.f = f
+        self.order = {b: i for i, b in enumerate(order)}
+        self.at: dict[Axis, Int] = {}  # the loop indices; of the vector axis, the first lane's
+        self.bounds: dict[Axis, tuple[Val, Val]] = {}
+        self.mask: Val | None = None
+        self.first = 0  # number of the first node, in the status word
+        bufs = f.arg("bufs")
+        self.base = {b: f.load(PTR, f.at(bufs, i, I64)) for b, i in self.order.items()}
+        self.word = f.load(PTR, f.at(bufs, len(order), I64))
+
+    def value(self, e: Expr) -> Num:
+        """An expression's number."""
+        raise NotImplementedError
+
+    # -- indices ----------------------------------------------------------------------------
+
+    def spread(self, ix: Ix) -> tuple[Int, int, Val | None]:
+        """An index as (first lane's, step from lane to lane, what else varies by lane)."""
+        f = self.f
+        base: Int = ix.const
+        step, rest = 0, None
+        for atom, c in ix.terms.items():
+            if isinstance(atom, Axis):
+                base = f.plus(base, f.times(self.at.get(atom, 0), c))
+                step += c if atom is self.vector and self.lanes else 0
+                continue
+            x = self._atom(atom)
+            if x.type.lanes:
+                x = f.mul(x, f.const(x.type, c)) if c != 1 else x
+                rest = x if rest is None else f.add(rest, x)
+            else:
+                base = f.plus(base, f.times(x, c))
+        return base, step, rest
+
+    def _atom(self, atom: Any) -> Val:
+        if isinstance(atom, Dynamic):
+            return self.value(atom.expr)[0]
+        x = self.number_of(atom.of)
+        f, by = self.f, self.f.const(x.type, atom.by)
+        op = f.div if isinstance(atom, Quotient) else f.rem
+        return op(x, by, signed=False)
+
+    def number_of(self, ix: Ix) -> Val:
+        """An index as integers: a scalar where lanes agree."""
+        f = self.f
+        base, step, rest = self.spread(ix)
+        if not step and rest is None:
+            return f.integer(base)
+        return self._lanes_of(base, step, rest)
+
+    def _lanes_of(self, base: Int, step: int, rest: Val | None) -> Val:
+        f, t = self.f, I64.by(self.lanes)
+        out = f.splat(f.integer(base), self.lanes)
+        if step:
+            lanes = f.vector(t, [step * i for i in range(self.lanes)])
+            out = f.add(out, lanes)
+        return out if rest is None else f.add(out, rest)
+
+    # -- loads and stores --------------------------------------------------------------------
+
+    def load(self, buffer: Buffer, ix: Ix) -> Num:
+        """Elements of a buffer, ready to compute with."""
+        t = in_memory(buffer.dtype)
+        if buffer.constant is not None:
+            return self._parts(self.f.module.table(_plain(buffer.constant)), buffer, ix, t)
+        return self._parts(self.base[buffer], buffer, ix, t)
+
+    def _parts(self, base: Val, buffer: Buffer, ix: Ix, t: Type) -> Num:
+        parts = 2 if buffer.dtype.kind == "c" else 1
+        if parts == 2:
+            ix = ix * 2
+        found = [self._load(base, ix + p, t) for p in range(parts)]
+        return tuple(widened(self.f, x, buffer.dtype) for x in found)
+
+    def _load(self, base: Val, ix: Ix, t: Type) -> Val:
+        f = self.f
+        first, step, rest = self.spread(ix)
+        if rest is None and step == 0:
+            return self._uniform(base, first, t)
+        if rest is None and step == 1:
+            spot = f.at(base, first, t)
+            wide = t.by(self.lanes)
+            on = self._on()
+            return f.load(wide, spot) if on is None else f.masked_load(wide, spot, on)
+        return f.gather(t.by(self.lanes), base, self._lanes_of(first, step, rest), self._on())
+
+    def _on(self) -> Val | None:
+        """The mask of the lanes that are on, as a vector."""
+        return None if self.mask is None else self.f.splat(self.mask, self.lanes)
+
+    def _some(self) -> Val | None:
+        """Whether any lane is on, as one bit; None if one always is."""
+        if self.mask is None or self._tail():
+            return None
+        return any_lane(self.f, self.mask) if self.mask.type.lanes else self.mask
+
+    def _uniform(self, base: Val, first: Int, t: Type) -> Val:
+        """One element for all lanes; under a guard it may not be there."""
+        f = self.f
+        spot = f.at(base, first, t)
+        on = self._some()
+        if on is None:
+            return f.load(t, spot)
+        single = f.make(I1.by(1), f"insertelement <1 x i1> poison, {on}, i64 0")
+        return f.extract(f.masked_load(t.by(1), spot, single), 0)
+
+    def _tail(self) -> bool:
+        """Whether the mask is only that of the last vector, where lane 0 is always on."""
+        assert self.mask is not None
+        return self.mask.ref.startswith("<")
+
+    def store(self, buffer: Buffer, ix: Ix, x: Num) -> None:
+        """Write elements of a buffer."""
+        f, t = self.f, in_memory(buffer.dtype)
+        if len(x) == 2:
+            ix = ix * 2
+        for p, part in enumerate(x):
+            self._store(self.base[buffer], ix + p, narrowed(f, part, buffer.dtype), t)
+
+    def _store(self, base: Val, ix: Ix, x: Val, t: Type) -> None:
+        f = self.f
+        first, step, rest = self.spread(ix)
+        if rest is None and step == 0:
+            f.store(f.extract(x, 0) if x.type.lanes else x, f.at(base, first, t))
+            return
+        x = f.splat(x, self.lanes)
+        if rest is None and step == 1:
+            spot = f.at(base, first, t)
+            if self.mask is None:
+                f.store(x, spot)
+            else:
+                f.masked_store(x, spot, self.mask)
+            return
+        f.scatter(x, base, self._lanes_of(first, step, rest), self._on())
+
+    def checked(self, i: Val, n: int, node: int) -> Val:
+        """An index that counts from the end if negative; out of range is noted, and reads 0."""
+        f, t = self.f, i.type
+        size = f.const(t, n)
+        i = f.select(f.compare("slt", i, f.zero(t)), f.add(i, size), i)
+        bad = f.compare("uge", i, size)
+        on = self._on() if t.lanes else self._some()
+        bad = bad if on is None else f.bitwise("and", bad, on)
+        some = any_lane(f, bad) if t.lanes else bad
+        with f.when(some):
+            f.emit(f"atomicrmw umin {self.word}, i64 {node + self.first} monotonic")
+        return f.select(f.compare("uge", i, size), f.zero(t), i)
+
+
+def any_lane(f: Fn, mask: Val) -> Val:
+    """Whether any lane is on."""
+    bits = Type("i", mask.type.lanes)
+    word = f.make(bits, f"bitcast {mask} to {bits.text}")
+    return f.compare("ne", word, f.const(bits, 0))
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Elements as a table has them: complex numbers in pairs, bools as bytes."""
+    if values.dtype.kind == "c":
+        return values.view(values.real.dtype)
+    if values.dtype.kind == "b" or values.dtype.name == "bfloat16":
+        return values.view(f"u{values.dtype.itemsize}")
+    return values

@@ -1,0 +1,209 @@
+"""A graph's steps with the places of its values: a program, or the body of a loop."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from retrograd.jit.fuse import fuse
+from retrograd.jit.llvm.carry import copy
+from retrograd.jit.llvm.control import CONTROL, write_control
+from retrograd.jit.llvm.epilogue import Epilogue
+from retrograd.jit.llvm.gemm import Gemm, write_gemm
+from retrograd.jit.llvm.kernels import KERNELS, has_kernel
+from retrograd.jit.llvm.loops import write_loops
+from retrograd.jit.llvm.reuse import first_write
+from retrograd.jit.llvm.text import F32, F64, I8
+from retrograd.jit.plan import Span, pack
+from retrograd.jit.steps import Call, Loops, Product, contiguous
+from retrograd.ops.literal import Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from retrograd.core.spec import Spec
+    from retrograd.ir.graph import Graph, Node
+    from retrograd.jit.llvm.info import KernelInfo
+    from retrograd.jit.llvm.text import Val
+
+__all__ = ["HostCall", "Routine", "Step"]
+
+
+@dataclass
+class Step:
+    """What runs when: for `explain`."""
+
+    what: str
+    nodes: list[int]
+    info: KernelInfo | None
+    graph: Graph | None = None
+
+
+@dataclass
+class HostCall:
+    """A node that Python runs: its op, and where its operands are."""
+
+    node: Node
+    specs: list[Spec]
+    outs: list[Spec]
+
+
+class Routine:
+    """A graph's steps with the places of its values: a program, or the body of a loop."""
+
+    def __init__(self, writer: Any, graph: Graph) -> None:
+        self.writer, self.graph = writer, graph
+        self.steps = fuse(graph, writer.donated if graph is writer.graph else ())
+        self.base = len(writer.wheres)
+        writer.wheres += [n.where for n in graph.nodes]
+        sizes = [len(graph.inputs), *(len(n.specs) for n in graph.nodes)]
+        self.starts = list(accumulate(sizes))
+        self.reuse: dict[int, int] = {}
+        self.inner: dict[int, Any] = {}
+        for at, s in enumerate(self.steps):
+            if not isinstance(s, Call):
+                continue
+            node = graph.nodes[s.node]
+            if type(node.op) in CONTROL:
+                self.inner[at] = CONTROL[type(node.op)](writer, node, graph, Routine)
+            elif has_kernel(node):
+                specs = [graph.specs[i] for i in node.inputs]
+                self.inner[at] = KERNELS[type(node.op)](writer, node.op, specs, s.node)
+        self._plan()
+
+    def stored_outputs(self) -> list[int]:
+        """The outputs that the program makes, each once: not arguments passed through."""
+        given = len(self.graph.inputs)
+        return list(dict.fromkeys(v for v in self.graph.outputs if v >= given))
+
+    def _plan(self) -> None:
+        graph = self.graph
+        makes: dict[int, int] = {}
+        reads: dict[int, int] = {}
+        for at, s in enumerate(self.steps):
+            ins, outs = self.traffic(s)
+            if isinstance(s, Call) and isinstance(graph.nodes[s.node].op, Literal):
+                continue
+            for v in outs:
+                makes.setdefault(v, at)
+            for v in ins:
+                reads[v] = at
+        kept = set(graph.outputs) | set(range(len(graph.inputs)))
+        spans = [
+            Span(v, graph.specs[v].nbytes, at, max(reads.get(v, at), at))
+            for v, at in makes.items()
+            if v not in kept
+        ]
+        spans += [Span(("body", at), c.size, at, at) for at, c in self.inner.items() if c.size]
+        self.spans = spans
+        self.offsets, self.size = pack(spans)
+
+    def traffic(self, s: Any) -> tuple[Sequence[int], Sequence[int]]:
+        """What a step reads, and what it writes."""
+        if isinstance(s, Loops):
+            return s.reads, s.writes
+        if isinstance(s, Product):
+            return sorted(s.reads), s.writes
+        node = self.graph.nodes[s.node]
+        return node.inputs, self.outs(s.node)
+
+    def outs(self, at: int) -> range:
+        """The values of a node."""
+        return range(self.starts[at], self.starts[at] + len(self.graph.nodes[at].specs))
+
+    def write(self, places: dict[int, Val], arena: Val, at: int) -> None:
+        """All steps; inputs and outputs are at `places`, the rest in the arena from `at`."""
+        self.places = dict(places)
+        f = self.writer.f
+        self.arena, self.at = arena, at
+        for v, offset in self.offsets.items():
+            if isinstance(v, int) and v not in self.places:
+                self.places[v] = f.at(arena, at + offset, I8)
+        guard = first_write(self) if self.reuse else None
+        for n, s in enumerate(self.steps):
+            if n == guard:
+                self.writer.check_status()
+            clock = self.writer.clock
+            with clock.around(self, s) if clock else nullcontext():
+                self._step(n, s)
+
+    def _step(self, n: int, s: Any) -> None:
+        if isinstance(s, Loops):
+            self._loops(s)
+        elif isinstance(s, Product):
+            self._product(s)
+        else:
+            self._call(n, s)
+
+    def _loops(self, s: Loops) -> None:
+        w = self.writer
+        name = f"loops{len(w.steps)}"
+        info, buffers = write_loops(w.module, name, s.kernel, self.base)
+        info = info._replace(name=w.share(name))
+        w.steps.append(Step("loops", s.nodes, info, self.graph))
+        w.launch(info, [*(self.places[b.name] for b in buffers), w.status()])
+
+    def _product(self, s: Product) -> None:
+        w, f = self.writer, self.writer.f
+        out = self.graph.specs[s.out]
+        if not out.size:
+            return
+        t = F32 if out.dtype.itemsize == 4 else F64
+        gemm = product(self.graph, s, t)
+        name, after = f"gemm{len(w.steps)}", Epilogue(s, out.shape) if s.built else None
+        info = write_gemm(w.module, name, gemm, epilogue=after)
+        if after is not None:
+            w.rename(name, f"{name}_finish", w.share(f"{name}_finish"))
+        info = info._replace(name=w.share(name))
+        nodes = [s.node, *(self.node_of(v) for v in s.roots)]
+        w.steps.append(Step("gemm", nodes, info, self.graph))
+        a = f.at(self.places[s.a.value], s.a.offset, t)
+        b = f.at(self.places[s.b.value], s.b.offset, t)
+        more = [self.places[v] for v in after.values] if after else []
+        w.launch(info, [a, b, self.places[s.target], *more])
+
+    def node_of(self, v: int) -> int:
+        """The node that makes a value."""
+        return bisect_right(self.starts, v) - 1
+
+    def _call(self, n: int, s: Call) -> None:
+        w, node = self.writer, self.graph.nodes[s.node]
+        outs = self.outs(s.node)
+        if isinstance(node.op, Literal):
+            held = w.constant(node.op.value.array)
+            copy(w.f, self.places.setdefault(outs[0], held), held, node.specs[0].nbytes)
+            return
+        if n in self.inner:
+            inner = self.inner[n]
+            offset = self.at + self.offsets.get(("body", n), 0)
+            w.steps.append(Step(node.op.name, [s.node], None, self.graph))
+            given = [self.places[v] for v in node.inputs]
+            write_control(inner, given, [self.places[v] for v in outs], self.arena, offset)
+            return
+        specs = [self.graph.specs[i] for i in node.inputs]
+        w.steps.append(
+            Step(f"host: {node.op.host or node.op.effect}", [s.node], None, self.graph)
+        )
+        call = HostCall(node, specs, list(node.specs))
+        w.host(call, [*(self.places[v] for v in node.inputs), *(self.places[v] for v in outs)])
+
+
+def product(graph: Graph, s: Product, t: Any) -> Gemm:
+    """The geometry of a matrix product of views."""
+    out = graph.specs[s.out]
+    *lead, m, n = out.shape
+    node = graph.nodes[s.node]
+    k = graph.specs[node.inputs[0]].shape[-1]
+    strides = []
+    for view, value in ((s.a, node.inputs[0]), (s.b, node.inputs[1])):
+        shape = graph.specs[value].shape
+        missing = len(lead) + 2 - len(shape)
+        own = [0 if d == 1 else step for d, step in zip(shape, view.strides, strict=True)]
+        strides.append([*[0] * missing, *own])
+    a, b = strides
+    c = contiguous(out.shape)
+    batch = tuple((count, a[i], b[i], c[i]) for i, count in enumerate(lead) if count != 1)
+    return Gemm(m, n, k, t, (a[-2], a[-1]), (b[-2], b[-1]), (c[-2], c[-1]), batch)

@@ -1,0 +1,54 @@
+"""Passes: pure functions from graph to graph, run in this order before anything is compiled.
+
+They are for programs that are about to be compiled: derivatives are taken before. Each keeps
+what the graph computes, the inputs and outputs, effects and their order, and of each node that
+remains the user's line and the checkpoint it belongs to. None takes more than linear time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from retrograd.jit.passes.expand import expand
+from retrograd.jit.passes.fold import fold
+from retrograd.jit.passes.hoist import hoist
+from retrograd.jit.passes.merge import cse, dce
+from retrograd.jit.passes.simplify import simplify
+from retrograd.jit.passes.split import split
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from retrograd.core.op import Op
+    from retrograd.ir.graph import Graph
+
+__all__ = [
+    "PASSES",
+    "cse",
+    "dce",
+    "expand",
+    "fold",
+    "hoist",
+    "optimized",
+    "simplify",
+    "split",
+    "steps",
+]
+
+# `expand` also takes the ops that the target has kernels for. simplify makes literals out of
+# repeated ones, which fold then meets: so it comes before and after. A node for fused
+# multiply-add would be made by simplify's table, here, before anything is fused.
+PASSES = (expand, simplify, fold, simplify, split, cse, dce)
+
+
+def steps(graph: Graph, native: Collection[type[Op]] = ()) -> Iterator[tuple[str, Graph]]:
+    """The graph after each pass, with the pass's name."""
+    for run in PASSES:
+        graph = expand(graph, native) if run is expand else run(graph)
+        yield run.__name__, graph
+
+
+def optimized(graph: Graph, native: Collection[type[Op]] = ()) -> Graph:
+    """The graph after all passes."""
+    *_, (_, last) = steps(graph, native)
+    return last

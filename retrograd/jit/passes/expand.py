@@ -1,0 +1,63 @@
+"""expand: ops that are compositions of others, written out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from retrograd.core.interpret import PURE, using
+from retrograd.core.replay import region_now
+from retrograd.ir.trace import trace
+from retrograd.jit.passes.rewrite import Writer, rewritten
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from retrograd.core.op import Op
+    from retrograd.core.spec import Spec
+    from retrograd.ir.graph import Graph, Node
+
+__all__ = ["expand"]
+
+
+def expand(graph: Graph, native: Collection[type[Op]] = ()) -> Graph:
+    """Replace ops that have only `expand`, but for the `native`, by their compositions."""
+    return _Expansion(frozenset(native)).run(graph)
+
+
+class _Expansion:
+    """One run: what an op on given specs expands to is found once."""
+
+    def __init__(self, native: frozenset[type]) -> None:
+        self.native = native
+        self.known: dict[Any, Graph] = {}
+
+    def run(self, graph: Graph) -> Graph:
+        return rewritten(graph, self.visit, self.run)
+
+    def visit(self, writer: Writer, node: Node) -> Sequence[int]:
+        op = node.op
+        stays = type(op) in self.native or hasattr(op, "lower") or op.host or op.effect
+        if stays or not hasattr(op, "expand"):
+            return writer.keep(node)
+        specs = tuple(writer.specs[i] for i in node.inputs)
+        if (op, specs) not in self.known:
+            self.known[op, specs] = self.run(_composition(op, specs))
+        return writer.inline(self.known[op, specs], node.inputs, node)
+
+
+def _composition(op: Any, specs: Sequence[Spec]) -> Graph:
+    """An op's expansion as a graph; arrays that it captures become literals of any size."""
+
+    def composed(*args: Any) -> list[Any]:
+        found = op.expand(*args)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    token = region_now.set(None)  # the node's own tags are what counts
+    try:
+        with using(PURE):
+            graph, captured = trace(composed, specs)
+    finally:
+        region_now.reset(token)
+    writer = Writer(specs)
+    hidden = [writer.literal(t.array) for t in captured]
+    return writer.graph(writer.inline(graph, [*range(len(specs)), *hidden]))

@@ -1,0 +1,178 @@
+"""What becomes one kernel, what is never in memory, and that it is right at real sizes."""
+
+import numpy as np
+import pytest
+
+import retrograd as rg
+from retrograd.core.spec import spec_of
+from retrograd.ir.trace import trace
+from retrograd.jit.compile import NATIVE, compiled
+from retrograd.jit.execute import Executable
+from retrograd.jit.llvm.machine import named
+from retrograd.jit.llvm.native import object_code
+from retrograd.jit.llvm.program import Writer
+from retrograd.jit.passes import optimized
+from retrograd.testing.compare import assert_close
+
+nn = rg.nn
+
+
+def arrays(*shapes):
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=s).astype(np.float32) for s in shapes]
+
+
+def compare(f, *xs):
+    """The program of f, after its results were found to be the eager ones."""
+
+    def flat(*a):
+        out = f(*a)
+        return list(out) if isinstance(out, (tuple, list)) else [out]
+
+    graph, captured = trace(flat, [spec_of(x) for x in xs])
+    program = compiled(graph)
+    found = Executable(program)([*xs, *(c.array for c in captured)])
+    for got, want in zip(found, flat(*map(rg.asarray, xs)), strict=True):
+        assert_close(got, want.array)
+    return program
+
+
+def kinds(program):
+    return [s.what for s in program.steps]
+
+
+def test_a_chain_is_one_kernel():
+    def chain(x, y):
+        for _ in range(10):
+            x = rg.tanh(x) * y + 0.5 * x
+        return x
+
+    program = compare(chain, *arrays((300, 70), (300, 70)))
+    assert kinds(program) == ["loops"]
+    assert program.arena == 0
+
+
+@pytest.mark.parametrize("f", [nn.softmax, nn.log_softmax, nn.layer_norm, nn.rms_norm])
+def test_a_row_op_is_one_kernel(f):
+    program = compare(f, *arrays((257, 130)))
+    assert kinds(program) == ["loops"]
+    assert program.arena == 0
+
+
+def test_the_gradient_of_a_row_op_is_one_kernel():
+    def f(x, w):
+        return rg.grad(lambda x: rg.sum(nn.softmax(nn.layer_norm(x)) * w))(x)
+
+    assert kinds(compare(f, *arrays((200, 96), (200, 96)))) == ["loops"]
+
+
+def test_rows_of_several_axes():
+    compare(lambda x: rg.sum(x * x, axis=(0, 2)), *arrays((9, 33, 17)))
+    compare(lambda x: nn.softmax(x, axis=1), *arrays((9, 33, 17)))
+    compare(lambda x: x / rg.sum(x * x, axis=(1, 2), keepdims=True), *arrays((9, 33, 17)))
+
+
+def test_what_follows_a_product_is_done_while_it_is_stored():
+    def layer(x, w, b):
+        return nn.gelu(x @ w + b)
+
+    program = compare(layer, *arrays((67, 40), (40, 90), (90,)))
+    assert kinds(program) == ["gemm"]
+    assert program.arena == 0
+
+
+def test_a_product_that_others_read_is_kept_beside_what_follows():
+    def layer(x, w):
+        z = x @ w
+        return rg.tanh(z), rg.sum(z, axis=0), z * 2
+
+    program = compare(layer, *arrays((67, 40), (40, 90)))
+    assert kinds(program) == ["gemm", "loops"]
+
+
+def test_batched_products_and_what_follows():
+    compare(lambda x, w, s: rg.exp(x @ w) * s, *arrays((3, 4, 20, 8), (4, 8, 30), (4, 20, 1)))
+    compare(lambda x, w: (x @ w).mT * 2, *arrays((5, 20, 8), (8, 30)))
+
+
+def test_operands_of_products_are_read_where_they_are():
+    def f(x, w):
+        return rg.permute_dims(x, (2, 0, 1))[1:, ::2] @ w.mT
+
+    program = compare(f, *arrays((6, 20, 7), (9, 20)))
+    assert kinds(program) == ["gemm"]
+
+
+def test_pairs_are_never_in_memory():
+    def near(x):
+        d = x[:, None, :] - x[None, :, :]
+        return rg.sum(rg.exp(-rg.sum(d * d, axis=-1)), axis=1)
+
+    n = 400
+    program = compare(near, *arrays((n, 3)))
+    assert program.arena < n * n * 4
+
+
+@pytest.mark.parametrize("shape", [(4096, 64), (131072,), (64, 1024, 2), (65537,)])
+def test_long_reductions(shape):
+    (x,) = arrays(shape)
+    compare(lambda x: rg.sum(x * x), x)
+    compare(rg.max, x)
+    compare(lambda x: rg.mean(x, axis=0), x)
+
+
+def test_a_short_last_axis_is_no_loop_of_its_own():
+    program = compare(lambda x: rg.tanh(x) + 1, *arrays((64, 40, 3)))
+    assert "masked" not in program.text  # one row of 64 * 40 * 3, which vectors divide
+
+
+def test_equal_layers_share_their_kernels():
+    def deep(x, ws):
+        for i in range(6):
+            x = nn.relu(x @ ws[i])
+        return x
+
+    few = compare(lambda x, ws: nn.relu(x @ ws[0]), *arrays((32, 48), (6, 48, 48)))
+    many = compare(deep, *arrays((32, 48), (6, 48, 48)))
+    assert len(many.text) < 2 * len(few.text)
+
+
+def test_memory_is_used_again():
+    def deep(x, w):
+        for _ in range(20):
+            x = nn.softmax(x @ w)
+        return x
+
+    program = compare(deep, *arrays((64, 64), (64, 64)))
+    assert program.arena <= 3 * 64 * 64 * 4
+
+
+def test_duplicate_targets_add_up():
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, 50, 3000)
+
+    def f(w):
+        return rg.grad(lambda w: rg.sum(rg.embedding(ids, w) ** 2))(w)
+
+    compare(f, *arrays((50, 33)))
+
+
+def step(x, w, y):
+    def loss(w):
+        image = rg.reshape(nn.gelu(x @ w), (4, 5, 6, 3))
+        return nn.cross_entropy(rg.sum(nn.conv(image, K), axis=(1, 2)), y)
+
+    value, g = rg.value_and_grad(loss)(w)
+    return [value, w - 0.1 * g, rg.cumulative_sum(g, axis=0), rg.max(g, axis=1)]
+
+
+K = np.ones((2, 2, 3, 7), np.float32)
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2", "sse2", "neon"])
+def test_programs_are_written_for_machines_that_are_not_here(name):
+    x, w = arrays((4, 20), (20, 90))
+    graph, _ = trace(step, [*map(spec_of, (x, w)), spec_of(np.zeros(4, np.int64))])
+    writer = Writer(optimized(graph, NATIVE), named(name))
+    writer.written()
+    assert len(object_code(writer.module)) > 1000
