@@ -5,7 +5,7 @@
 #   make test-all    the same at full size
 #   make test-peers  compare with PyTorch and JAX (installs both, in an environment of their own)
 #   make bench       measure against PyTorch and JAX
-#   make docs        write the made pages anew: ops.md, errors.md, kinks.md, tape.svg in docs/
+#   make docs        write the made pages anew: ops, errors, kinks, ulps and tape.svg in docs/
 #   make lint        the linters alone; `make fix` lets ruff repair what it can
 #   make clean       remove environments and caches
 
@@ -42,6 +42,7 @@ docs: .venv/.ready-dev
 	$(RUN) docs/make_errors.py
 	$(RUN) docs/make_kinks.py
 	$(RUN) docs/make_tape.py
+	$(RUN) docs/make_ulps.py
 
 lint: .venv/.ready-dev
 	$(RUN) -m ruff check .

@@ -40,7 +40,7 @@ points, and its block in short.
   "The spec of x" is a shape and a dtype, and no bytes. Where an input needs no gradient, what
   only its rule asks for is not kept.
 - *Compiled* as: a kernel, an expansion into other ops, or a call to NumPy on the host, with the
-  reason. The compiler is not here yet; tests hold kernels and expansions to the NumPy code.
+  reason; see [compiler.md](compiler.md). Tests hold kernels and expansions to the NumPy code.
 
 """
 

@@ -17,7 +17,7 @@ from retrograd.core.interpret import PURE, RAW, apply, current, lift, using
 from retrograd.core.op import FUNCTIONS, Op, front, function, op
 from retrograd.core.rules import Keep
 from retrograd.core.spec import Spec
-from retrograd.ir.evaluate import evaluate
+from retrograd.ir.evaluate import evaluate, silent
 from retrograd.ir.graph import Graph
 from retrograd.ir.trace import trace
 
@@ -135,7 +135,7 @@ class CondPush:
             def program(*a: Any) -> list[Any]:
                 primals, given = list(a[:n]), dict(zip(hot, a[n:], strict=True))
                 full = [given.get(i, p) for i, p in enumerate(primals)]
-                outs, found = jvp(_program(graph), primals, full)
+                outs, found = jvp(_program(silent(graph)), primals, full)
                 return [found[i] for i in _hot([o.spec for o in outs])]
 
             return program
@@ -177,6 +177,8 @@ class CondPull:
 
 
 def _pulled(graph: Graph, n: int, hot: list[int], outs: list[int]) -> Any:
+    once = silent(graph)
+
     def program(*a: Any) -> list[Any]:
         operands, gs = list(a[:n]), a[n:]
 
@@ -184,7 +186,7 @@ def _pulled(graph: Graph, n: int, hot: list[int], outs: list[int]) -> Any:
             full = list(operands)
             for i, x in zip(hot, xs, strict=True):
                 full[i] = x
-            found = evaluate(graph, *full)
+            found = evaluate(once, *full)
             return [found[i] for i in outs]
 
         at = [operands[i] for i in hot]

@@ -29,7 +29,7 @@ from retrograd.core.interpret import PURE, RAW, apply, current, lift, using
 from retrograd.core.op import FUNCTIONS, Op, front, function, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ir.evaluate import evaluate
+from retrograd.ir.evaluate import evaluate, silent
 from retrograd.ir.graph import Graph
 from retrograd.ir.trace import trace
 
@@ -79,7 +79,8 @@ class While(Op):
         with using(RAW):
             carry, kept = self._loop(arrays, [])
         if current.get() is not PURE:  # inside another transform: as many steps, through it
-            return Scan(self.body, self.consts, len(carry), len(kept)).save(*args)
+            again = silent(self.body)
+            return Scan(again, self.consts, len(carry), len(kept)).save(*args)
         rows = [
             np.stack([k[i] for k in kept]) if kept else np.zeros((0, *s.shape), s.dtype)
             for i, s in enumerate(self.body.output_specs)
@@ -93,10 +94,11 @@ class While(Op):
         args[n:] = front(size, args[n:], mapped[n:])
         axes = tuple(0 if m else None for m in [*mapped[:n], *[True] * (len(args) - n)])
         test = vmap(lambda *a: evaluate(self.test, *a), in_axes=axes)
+        again = vmap(lambda *a: evaluate(silent(self.test), *a), in_axes=axes)
         body = vmap(lambda *a: evaluate(self.body, *a), in_axes=axes)
 
         def step(*a: Any) -> list[Any]:
-            going = test(*a)[0]
+            going = again(*a)[0]
             return [
                 FUNCTIONS["where"](
                     FUNCTIONS["reshape"](going, (size, *(1,) * (new.ndim - 1))), new, old
@@ -153,6 +155,7 @@ class WhilePush:
     def push(self, op: While, tangents: Sequence[Any], kept: Sequence[Any]) -> list[Any]:
         """The tangents of the last carry."""
         inputs, n = op.body.inputs, op.consts
+        tested, once = silent(op.test), silent(op.body)
         hot = smooth(inputs)
         ts = {i: op.zeros(inputs[i]) if tangents[i] is None else tangents[i] for i in hot}
         consts, carry = [i for i in hot if i < n], [i for i in hot if i >= n]
@@ -167,12 +170,12 @@ class WhilePush:
             return primals, given
 
         def test(*a: Any) -> list[Any]:
-            return evaluate(op.test, *split(a)[0])
+            return evaluate(tested, *split(a)[0])
 
         def body(*a: Any) -> list[Any]:
             primals, given = split(a)
             full = [given.get(i, p) for i, p in enumerate(primals)]
-            outs, pushed = jvp(lambda *p: evaluate(op.body, *p), primals, full)
+            outs, pushed = jvp(lambda *p: evaluate(once, *p), primals, full)
             return [*outs, *(pushed[i - n] for i in carry)]
 
         args = [*kept[:n], *(ts[i] for i in consts), *kept[n:], *(ts[i] for i in carry)]

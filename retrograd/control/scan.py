@@ -18,7 +18,7 @@ from retrograd.core.op import FUNCTIONS, Op, front, function, op
 from retrograd.core.replay import region_now
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ir.evaluate import evaluate
+from retrograd.ir.evaluate import evaluate, silent
 from retrograd.ir.graph import Graph
 from retrograd.ir.trace import trace
 
@@ -163,12 +163,12 @@ class ScanPush:
 
     def push(self, op: Scan, tangents: Sequence[Any], kept: Sequence[Any]) -> list[Any]:
         """The tangents of the results."""
-        inputs, n, carry = op.body.inputs, op.consts, op.carry
+        inputs, n, carry, once = op.body.inputs, op.consts, op.carry, silent(op.body)
         where = smooth(inputs)
 
         def body(*a: Any) -> list[Any]:
             primals, given = _unsplit(a, inputs, where, n, carry)
-            outs, pushed = jvp(lambda *p: evaluate(op.body, *p), primals, given)
+            outs, pushed = jvp(lambda *p: evaluate(once, *p), primals, given)
             hot = smooth([o.spec for o in outs])
             done = [outs[:carry], [pushed[i] for i in hot if i < carry]]
             more = [outs[carry:], [pushed[i] for i in hot if i >= carry]]
@@ -259,7 +259,7 @@ class ScanPull:
             consts, sums, gs = take(n), take(len(hot_consts)), take(len(hot_carry))
             h, xs, gy = take(carry), take(len(inputs) - n - carry), take(len(hot_y))
             primals = [*consts, *h, *xs]
-            found = _body_vjp(op.body, primals, targets, hot_carry + hot_y, gs + gy)
+            found = _body_vjp(silent(op.body), primals, targets, hot_carry + hot_y, gs + gy)
             k, m = len(hot_consts), len(hot_carry)
             added = [s + c for s, c in zip(sums, found[:k], strict=True)]
             return [*added, *found[k : k + m], *found[k + m :]]

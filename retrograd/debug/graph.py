@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import html
-import os
-import tempfile
 from collections import defaultdict
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +13,11 @@ from retrograd.core.record import Deferred
 from retrograd.core.tape import Node, Pick
 from retrograd.core.tensor import Tensor
 from retrograd.debug.picture import Item, page
+from retrograd.jit.write_file import write_file
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
 
 
 class TapeGraph:
@@ -39,22 +42,7 @@ class TapeGraph:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a self-contained page; the file is whole or not there."""
-        target = Path(path)
-        if target.suffix not in (".html", ".htm"):
-            raise ArgumentError(f"graph.save: {target.name} must end in .html")
-        text = page(self.items, self.by_line())
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)  # mkstemp lets nobody else read it; pictures are shown
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        return target
+        return write_file("graph.save", path, page(self.items, self.by_line()))
 
     def __repr__(self) -> str:
         """How much there is."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass, field
 
+from retrograd.jit.explain_text import size
+
 DRAWN = 300  # more boxes than this nobody looks at; the table says it all
 WIDTH, HEIGHT, GAP_X, GAP_Y = 170, 44, 24, 34
 
@@ -33,15 +35,6 @@ class Item:
     def bytes(self) -> int:
         """Bytes that stay because of this node."""
         return sum(n for _, n in self.kept)
-
-
-def size(n: float) -> str:
-    """Bytes as people read them."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024 or unit == "GiB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return ""
 
 
 def page(items: list[Item], lines: list[tuple[str, int, int]]) -> str:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrograd.core import rng, rng_gamma
+from retrograd.core import rng, rng_gamma, rng_laws
 
 MASK = 2**32 - 1
 FLOATS = [np.float32, np.float64]
@@ -389,7 +389,7 @@ def numpy_names(node):
 
 
 def test_no_draw_uses_libm_or_an_order_of_summation():
-    for module in (rng, rng_gamma):
+    for module in (rng, rng_gamma, rng_laws):
         for node in ast.parse(inspect.getsource(module)).body:
             if "slope" not in getattr(node, "name", ""):
                 assert not numpy_names(node) & BANNED, ast.unparse(node)[:80]
@@ -480,6 +480,27 @@ def test_randint_is_uniform():
     assert abs(chi_square(np.bincount(drawn + 3, minlength=7), 10000)) < 4
     wide = rng.randint(rng.key(59), 100000, 0, 3 * 2**61)
     assert kolmogorov(wide / (3 * 2.0**61)) < 2.23
+
+
+@given(st.floats(2.0**-60, 1), st.lists(st.integers(0, 2**64 - 1), max_size=9))
+def test_a_chance_is_compared_in_integers_as_in_floats(chance, draws):
+    high, low = divmod(int(chance * 2.0**53), 2**26)
+    pairs = [divmod(i, 2**32) for i in [*draws, 0, 2**64 - 1]]
+    pairs += [
+        (h & MASK, w & MASK)
+        for h in range((high << 5) - 1, (high << 5) + 33, 11)
+        for w in range((low << 6) - 64, (low << 6) + 129, 32)
+    ]
+    words = tuple(np.array(w, np.uint32) for w in zip(*pairs, strict=True))
+    found = rng_laws.below(words, chance)
+    assert found.tolist() == (rng._fraction(words) < chance).tolist()
+
+
+@pytest.mark.parametrize("chance", [2.0**-53, 0.3, 0.5, 1 - 2.0**-53, 1.0])
+def test_chosen_is_bernoulli_of_one_chance(chance):
+    key = rng.key(67)
+    wanted = rng.bernoulli(key, chance, (5, 4001))
+    assert np.array_equal(rng.chosen(key, chance, (5, 4001)), wanted)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))

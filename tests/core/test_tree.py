@@ -193,3 +193,16 @@ def test_deep_trees():
     found, structure = tree.flatten(t)
     assert found == [1]
     assert tree.unflatten(structure, found) == t
+
+
+def test_fixed_is_a_branch_that_says_so():
+    """Its leaves are leaves; `fixed` knows which they are, however deep."""
+    given = {"a": 1, "b": tree.Fixed([2, {"c": 3}]), "d": (4, tree.Fixed(None), tree.Fixed(5))}
+    found, structure = tree.flatten(given)
+    assert found == [1, 2, 3, 4, 5]
+    assert tree.fixed(structure) == [False, True, True, False, True]
+    again = tree.unflatten(structure, found)
+    assert again["b"].value == [2, {"c": 3}]
+    assert repr(again["d"][2]) == "Fixed(5)"
+    assert tree.structure(again) == structure
+    assert tree.structure({"a": 1}) != tree.structure({"a": tree.Fixed(1)})
