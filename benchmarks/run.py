@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import heavy, imports, tiny
+from benchmarks import heavy, imports, steps, tiny
 
 HERE = Path(__file__).parent
-SUBJECTS = (tiny, imports, heavy)
+SUBJECTS = (tiny, imports, steps, heavy)
 
 
 def machine() -> dict[str, str]:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import retrograd as rg
+from retrograd.core.exact import Exact
 from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.ir.verify import verify
@@ -12,6 +13,7 @@ from retrograd.jit.compile import NATIVE, compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm import machine
 from retrograd.jit.passes import steps
+from retrograd.ops.literal import Literal
 from retrograd.testing import assert_close
 from retrograd.testing.exactly import bits, run_graph
 from retrograd.testing.strategies import graphs, programs
@@ -74,6 +76,22 @@ def test_programs_as_people_write_them(program):
     everywhere(graph, arrays, wanted)
 
 
+def test_constants_of_equal_bytes():
+    """Constants that are equal as bytes and differ in shape or dtype, in one kernel."""
+    values = np.array([[1.0, 2.0], [3.0, 4.0]])
+
+    def f(x):
+        flat, rows, columns, whole = (
+            rg.apply(Literal(Exact(v)))
+            for v in (values, values[:, None], values[:, :, None], values.view(np.int64))
+        )
+        return [x * flat, x * rows + columns * x, x + (whole > 0)]
+
+    x = np.arange(4.0).reshape(2, 2)
+    graph, _ = trace(f, [spec_of(x)])
+    everywhere(graph, [x], [np.asarray(t.array) for t in f(rg.asarray(x))])
+
+
 # -- large arrays: work is cut into chunks ---------------------------------------------------
 
 
@@ -112,7 +130,7 @@ def pairs(x, y):
 
 
 def convolved(x, w):
-    return (rg.nn.relu(rg.nn.conv(x[None, :, :, None], w, padding="same")),)
+    return (rg.nn.relu(rg.nn.conv(x, w, padding="same")),)
 
 
 def trained(x, w, v):
@@ -131,7 +149,7 @@ LARGE = {
     "scatter": (scattered, [(3000, 33), "indices"]),
     "cumulative": (cumulative, [(517, 133)]),
     "pairs": (pairs, [(150, 7), (170, 7)]),
-    "convolution": (convolved, [(67, 61), (3, 3, 1, 9)]),
+    "convolution": (convolved, [(5, 37, 31, 8), (3, 3, 8, 19)]),
     "training": (trained, [(401, 90), (90, 70), (70, 1)]),
 }
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from retrograd.core.spec import Spec
     from retrograd.ir.graph import Node
+    from retrograd.jit.llvm.info import KernelInfo
 
 __all__ = ["KERNELS", "has_kernel"]
 
@@ -48,6 +49,17 @@ class Kernels:
     def make(self, op: Any, specs: Sequence[Spec], t: Type, name: str) -> None:
         """Write the functions; set launches and temporaries."""
         raise NotImplementedError
+
+    @property
+    def info(self) -> KernelInfo:
+        """All kernels as one: their work together, and the most chunks."""
+        parts = [info for info, _ in self.launches]
+        most = max(parts, key=lambda p: p.flops)
+        return most._replace(
+            chunks=max(p.chunks for p in parts),
+            flops=sum(p.flops for p in parts),
+            bytes=sum(p.bytes for p in parts),
+        )
 
     def write(self, given: list[Val], outs: list[Val], arena: Val, offset: int) -> None:
         """Call them."""

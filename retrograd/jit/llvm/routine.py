@@ -179,7 +179,8 @@ class Routine:
         if n in self.inner:
             inner = self.inner[n]
             offset = self.at + self.offsets.get(("body", n), 0)
-            w.steps.append(Step(node.op.name, [s.node], None, self.graph))
+            info = getattr(inner, "info", None)
+            w.steps.append(Step(node.op.name, [s.node], info, self.graph))
             given = [self.places[v] for v in node.inputs]
             write_control(inner, given, [self.places[v] for v in outs], self.arena, offset)
             return

@@ -156,7 +156,7 @@ class Recorder:
         self.functions = functions  # those of numbers that the target has
         self.body: list[Stmt] = []
         self.gemms: list[tuple[Array, Array, Out]] = []
-        self.constants: dict[bytes, Buffer] = {}
+        self.constants: dict[Any, Buffer] = {}
         self.where_from: Any = None  # the node being lowered: errors at run time name it
 
     # numbers
@@ -370,9 +370,10 @@ class Recorder:
         if value.size == 1:
             one = number(self.table, value.reshape(())[()], value.dtype)
             return Array(value.shape, value.dtype, lambda index: one)
-        buffer = Buffer(value.shape, value.dtype, value.tobytes())
+        name = (value.shape, value.dtype.str, value.tobytes())
+        buffer = Buffer(value.shape, value.dtype, name)
         buffer.constant = value
-        return arrays.stored(self.table, self.constants.setdefault(value.tobytes(), buffer))
+        return arrays.stored(self.table, self.constants.setdefault(name, buffer))
 
     def iota(self, length: int, dtype: np.dtype) -> Array:
         """0, 1, 2, ... up to length."""
