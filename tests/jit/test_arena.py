@@ -83,6 +83,7 @@ def test_large_pages_are_asked_for():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, where it is loaded
 def test_a_forked_child_has_a_copy():
     view = Arena(4096).view(0, (4,), np.int64)
     child = os.fork()

@@ -167,6 +167,7 @@ def work(x):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, where it is loaded
 def test_fork_after_use():
     """A child has the program and no threads of the pool: it starts its own."""
     f = rg.jit(work, threads=3)

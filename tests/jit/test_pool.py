@@ -297,7 +297,7 @@ def test_signals_are_left_to_pythons_threads(kernels):
 def in_child(function):
     """Whether `function` is true in a forked child; a child that hangs is killed."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads: our subject
+        warnings.simplefilter("ignore")  # forking with threads (of JAX too): our subject
         child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
