@@ -138,7 +138,7 @@ class CumulativeProd(Op):
 
     def lower(self, k, x, out):
         for walk in k.lanes(out, axis=self.axis):
-            total = k.var(1)
+            total = k.var(1, x)
             for t in walk.steps(reverse=self.backwards):
                 before, total.value = total.value, total.value * x[t]
                 out[t] = before if self.exclusive else total.value

@@ -143,10 +143,11 @@ def reductions(loop: For) -> list[Reduction] | None:
     found: list[Reduction] = []
     if any(isinstance(s, For) for s in loop.body):
         return None
-    reads: dict[Var, int] = {}
-    for e in expressions(loop.body):
-        if e.op == "var":
-            reads[e.data[0]] = reads.get(e.data[0], 0) + 1
+    reads: dict[Var, int] = {}  # by how many statements, and in how many of its states
+    for s in statements(loop.body):
+        for e in expressions([s]):
+            if e.op == "var":
+                reads[e.data[0]] = reads.get(e.data[0], 0) + 1
     own = [s for s in loop.body if isinstance(s, Assign)]
     for s in own:
         e = s.expr

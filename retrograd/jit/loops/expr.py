@@ -233,8 +233,13 @@ def settled(e: Any, other: Any) -> Any:
     """A variable that has no dtype yet takes that of what it meets."""
     if _unsettled(e) and isinstance(other, Expr) and not _unsettled(other):
         e.data[0].dtype = other.dtype
-        return read(e.table, *e.data)
-    return e
+    return _as_known(e)
+
+
+def _as_known(e: Any) -> Any:
+    """A variable that was read before its dtype was known, now that it is."""
+    late = isinstance(e, Expr) and e.op == "var" and e.data[0].dtype not in (None, e.dtype)
+    return read(e.table, *e.data) if late else e
 
 
 def _unsettled(e: Any) -> bool:
@@ -243,6 +248,7 @@ def _unsettled(e: Any) -> bool:
 
 def cast(x: Expr, dtype: np.dtype) -> Expr:
     """x in another dtype, by C's rules."""
+    x = _as_known(x)
     return x if x.dtype == dtype else apply("cast", x, dtype=dtype)
 
 
