@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.jit.compile import NATIVE
 from retrograd.jit.execute import Executable
 from retrograd.jit.explain_page import page
 from retrograd.jit.explain_text import text
+from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.limits import Limits, measured
 from retrograd.jit.llvm.machine import chosen
 from retrograd.jit.llvm.program import build
@@ -57,7 +57,7 @@ class Explanation(Report):
 def explain(compiled: Compiled, arrays: Sequence[np.ndarray]) -> Explanation:
     """A program, run on arrays and measured."""
     lowered, f = compiled.lowered, compiled.lowered.f
-    graphs = [("traced", lowered.graph), *steps(lowered.graph, NATIVE)]
+    graphs = [("traced", lowered.graph), *steps(lowered.graph, kernels_of)]
     arrays = [*arrays, *(t.array for t in lowered.captured)]
     clock = Stopwatch()
     program = build(graphs[-1][1], chosen(), tuple(compiled.donated), clock)

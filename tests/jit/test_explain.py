@@ -8,8 +8,8 @@ import pytest
 
 import retrograd as rg
 from retrograd.ir.verify import verify
-from retrograd.jit.compile import NATIVE
 from retrograd.jit.execute import Executable
+from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.limits import Limits, measured
 from retrograd.jit.llvm.machine import host
 from retrograd.jit.llvm.program import build
@@ -239,7 +239,7 @@ def test_a_clock_changes_no_bit():
     lowered = rg.jit(layer).lower(W, X)
     found = []
     for clock in (None, Stopwatch()):
-        program = build(optimized(lowered.graph, NATIVE), host(), (), clock)
+        program = build(optimized(lowered.graph, kernels_of), host(), (), clock)
         hidden = [t.array for t in lowered.captured]
         found.append(Executable(program, 1)([W, X, *hidden]))
     for a, b in zip(*found, strict=True):

@@ -6,8 +6,9 @@ import pytest
 import retrograd as rg
 from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
-from retrograd.jit.compile import NATIVE, compiled
+from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
+from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.machine import named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
@@ -173,6 +174,6 @@ K = np.ones((2, 2, 3, 7), np.float32)
 def test_programs_are_written_for_machines_that_are_not_here(name):
     x, w = arrays((4, 20), (20, 90))
     graph, _ = trace(step, [*map(spec_of, (x, w)), spec_of(np.zeros(4, np.int64))])
-    writer = Writer(optimized(graph, NATIVE), named(name))
+    writer = Writer(optimized(graph, kernels_of), named(name))
     writer.written()
     assert len(object_code(writer.module)) > 1000

@@ -9,9 +9,10 @@ from retrograd.core.exact import Exact
 from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.ir.verify import verify
-from retrograd.jit.compile import NATIVE, compiled
+from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm import machine
+from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.passes import steps
 from retrograd.ops.literal import Literal
 from retrograd.testing import assert_close
@@ -42,7 +43,7 @@ def same_bits(found, wanted):
 
 def everywhere(graph, arrays, wanted):
     """Each pass keeps the values; each width computes them; threads do not change a bit."""
-    for _, after in steps(graph, NATIVE):
+    for _, after in steps(graph, kernels_of):
         same(run_graph(verify(after), arrays), wanted)
     for width in WIDTHS:
         program = compiled(graph, machine=width)

@@ -2,125 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from retrograd.jit.llvm.conv import (
-    Convolution,
-    matrix_product,
-    write_forward,
-    write_input,
-    write_weight,
-)
-from retrograd.jit.llvm.gemm import Gemm, write_gemm
-from retrograd.jit.llvm.text import F32, F64, I8, Type, Val
-from retrograd.jit.plan import rounded
+from retrograd.jit.llvm.conv_kernels import ConvKernels
 from retrograd.ops.nn.convolution import Conv, ConvInput, ConvWeight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from retrograd.core.op import Op
     from retrograd.core.spec import Spec
-    from retrograd.ir.graph import Node
-    from retrograd.jit.llvm.info import KernelInfo
+    from retrograd.jit.llvm.launches import Kernels
 
-__all__ = ["KERNELS", "has_kernel"]
+__all__ = ["KERNELS", "kernels_of"]
 
-_TYPES = {"float32": F32, "float64": F64}
-
-
-def has_kernel(node: Node) -> bool:
-    """Whether a node is written as kernels of its own."""
-    return type(node.op) in KERNELS and node.specs[0].dtype.name in _TYPES
+KERNELS: dict[type, type[Kernels]] = {
+    Conv: ConvKernels,
+    ConvInput: ConvKernels,
+    ConvWeight: ConvKernels,
+}
 
 
-class Kernels:
-    """Kernels run in sequence; their temporaries are part of the program's arena."""
-
-    what = ""
-
-    def __init__(self, writer: Any, op: Any, specs: Sequence[Spec], node: int) -> None:
-        self.writer, self.node = writer, node
-        self.launches: list[tuple[Any, tuple[int, ...]]] = []
-        self.temporaries: tuple[int, ...] = ()
-        name = f"{op.name}{writer.fresh()}"
-        self.make(op, specs, _TYPES[specs[0].dtype.name], name)
-        self.size = sum(map(rounded, self.temporaries))
-
-    def make(self, op: Any, specs: Sequence[Spec], t: Type, name: str) -> None:
-        """Write the functions; set launches and temporaries."""
-        raise NotImplementedError
-
-    @property
-    def info(self) -> KernelInfo:
-        """All kernels as one: their work together, and the most chunks."""
-        parts = [info for info, _ in self.launches]
-        most = max(parts, key=lambda p: p.flops)
-        return most._replace(
-            chunks=max(p.chunks for p in parts),
-            flops=sum(p.flops for p in parts),
-            bytes=sum(p.bytes for p in parts),
-        )
-
-    def write(self, given: list[Val], outs: list[Val], arena: Val, offset: int) -> None:
-        """Call them."""
-        f = self.writer.f
-        pointers = [*given, *outs]
-        for need in self.temporaries:
-            pointers.append(f.at(arena, offset, I8))
-            offset += rounded(need)
-        for info, numbers in self.launches:
-            self.writer.launch(info, [pointers[i] for i in numbers])
-
-
-class ConvKernels(Kernels):
-    """Conv, and its gradients by input and by weights; with windows of one, products."""
-
-    def make(self, op: Any, specs: Sequence[Spec], t: Type, name: str) -> None:
-        conv = _geometry(op, specs, t)
-        pixels = matrix_product(conv)
-        module = self.writer.module
-        if pixels and all(pixels):
-            info = write_gemm(module, name, _product(op, pixels, t))
-            self.launches = [(info, (0, 1, 2))]
-            return
-        write = {Conv: write_forward, ConvInput: write_input, ConvWeight: write_weight}
-        found = write[type(op)](module, name, conv)
-        self.launches = [(step.kernel, step.buffers) for step in found.steps]
-        self.temporaries = found.temporaries
-
-
-def _geometry(op: Any, specs: Sequence[Spec], t: Type) -> Convolution:
-    first, second = (s.shape for s in specs)
-    if isinstance(op, Conv):
-        sizes, kernel = (first[1:-1], op.counts), second[:-2]
-        channels = second[-2] * op.groups, second[-1]
-    elif isinstance(op, ConvInput):
-        sizes, kernel = (op.sizes, first[1:-1]), second[:-2]
-        channels = second[-2] * op.groups, second[-1]
-    else:
-        sizes, kernel = (first[1:-1], second[1:-1]), op.kernel
-        channels = first[-1], second[-1]
-    return Convolution.of_windows(
-        first[0],
-        sizes,
-        channels,
-        kernel,
-        stride=op.stride,
-        dilation=op.dilation,
-        before=op.before,
-        groups=op.groups,
-        type=t,
-    )
-
-
-def _product(op: Any, pixels: tuple[int, int, int], t: Type) -> Gemm:
-    """A convolution with windows of one pixel as the matrix product that it is."""
-    p, deep, wide = pixels
-    if isinstance(op, Conv):
-        return Gemm(p, wide, deep, t, (deep, 1), (wide, 1), (wide, 1))
-    if isinstance(op, ConvInput):
-        return Gemm(p, deep, wide, t, (wide, 1), (1, wide), (deep, 1))
-    return Gemm(deep, wide, p, t, (1, deep), (wide, 1), (wide, 1))
-
-
-KERNELS: dict[type, Any] = dict.fromkeys((Conv, ConvInput, ConvWeight), ConvKernels)
+def kernels_of(op: Op, specs: Sequence[Spec]) -> type[Kernels] | None:
+    """The kernels that an op on such operands is written as, if it has its own."""
+    found = KERNELS.get(type(op))
+    return found if found and found.takes(op, specs) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from retrograd.jit.llvm.kernels import has_kernel
+from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.loops.analyse import expressions, statements
 from retrograd.jit.loops.expr import For, Store
 from retrograd.jit.steps import Call, Loops
@@ -63,7 +63,8 @@ def may_fail(graph: Any, step: Any) -> bool:
     """Whether a step can raise: a call of Python, a loop, or an index that is checked."""
     if isinstance(step, Call):
         node = graph.nodes[step.node]
-        return not isinstance(node.op, Literal) and not has_kernel(node)
+        specs = [graph.specs[i] for i in node.inputs]
+        return not isinstance(node.op, Literal) and not kernels_of(node.op, specs)
     if not isinstance(step, Loops):
         return False
     return any(e.op == "checked" for e in expressions(step.kernel.body))

@@ -13,7 +13,7 @@ from retrograd.jit.llvm.carry import copy
 from retrograd.jit.llvm.control import CONTROL, write_control
 from retrograd.jit.llvm.epilogue import Epilogue
 from retrograd.jit.llvm.gemm import Gemm, write_gemm
-from retrograd.jit.llvm.kernels import KERNELS, has_kernel
+from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.loops import write_loops
 from retrograd.jit.llvm.reuse import first_write
 from retrograd.jit.llvm.text import F32, F64, I8
@@ -69,9 +69,10 @@ class Routine:
             node = graph.nodes[s.node]
             if type(node.op) in CONTROL:
                 self.inner[at] = CONTROL[type(node.op)](writer, node, graph, Routine)
-            elif has_kernel(node):
-                specs = [graph.specs[i] for i in node.inputs]
-                self.inner[at] = KERNELS[type(node.op)](writer, node.op, specs, s.node)
+                continue
+            specs = [graph.specs[i] for i in node.inputs]
+            if kernels := kernels_of(node.op, specs):
+                self.inner[at] = kernels(writer, node.op, specs, s.node)
         self._plan()
 
     def stored_outputs(self) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retrograd.jit.passes.expand import expand
+from retrograd.jit.passes.expand import Native, expand, no_kernels
 from retrograd.jit.passes.fold import fold
 from retrograd.jit.passes.hoist import hoist
 from retrograd.jit.passes.merge import cse, dce
@@ -17,9 +17,8 @@ from retrograd.jit.passes.simplify import simplify
 from retrograd.jit.passes.split import split
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
-    from retrograd.core.op import Op
     from retrograd.ir.graph import Graph
 
 __all__ = [
@@ -35,20 +34,20 @@ __all__ = [
     "steps",
 ]
 
-# `expand` also takes the ops that the target has kernels for. simplify makes literals out of
+# `expand` also takes which ops the target has kernels for. simplify makes literals out of
 # repeated ones, which fold then meets: so it comes before and after. A node for fused
 # multiply-add would be made by simplify's table, here, before anything is fused.
 PASSES = (expand, simplify, fold, simplify, split, cse, dce)
 
 
-def steps(graph: Graph, native: Collection[type[Op]] = ()) -> Iterator[tuple[str, Graph]]:
+def steps(graph: Graph, native: Native = no_kernels) -> Iterator[tuple[str, Graph]]:
     """The graph after each pass, with the pass's name."""
     for run in PASSES:
         graph = expand(graph, native) if run is expand else run(graph)
         yield run.__name__, graph
 
 
-def optimized(graph: Graph, native: Collection[type[Op]] = ()) -> Graph:
+def optimized(graph: Graph, native: Native = no_kernels) -> Graph:
     """The graph after all passes."""
     *_, (_, last) = steps(graph, native)
     return last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from retrograd.core.interpret import PURE, using
@@ -10,24 +11,31 @@ from retrograd.ir.trace import trace
 from retrograd.jit.passes.rewrite import Writer, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from retrograd.core.op import Op
     from retrograd.core.spec import Spec
     from retrograd.ir.graph import Graph, Node
 
-__all__ = ["expand"]
+__all__ = ["Native", "expand", "no_kernels"]
+
+Native = Callable[["Op", "Sequence[Spec]"], object]  # true where the target has kernels
 
 
-def expand(graph: Graph, native: Collection[type[Op]] = ()) -> Graph:
+def no_kernels(_op: Op, _specs: Sequence[Spec]) -> bool:
+    """A target that has no kernels of its own for any op."""
+    return False
+
+
+def expand(graph: Graph, native: Native = no_kernels) -> Graph:
     """Replace ops that have only `expand`, but for the `native`, by their compositions."""
-    return _Expansion(frozenset(native)).run(graph)
+    return _Expansion(native).run(graph)
 
 
 class _Expansion:
     """One run: what an op on given specs expands to is found once."""
 
-    def __init__(self, native: frozenset[type]) -> None:
+    def __init__(self, native: Native) -> None:
         self.native = native
         self.known: dict[Any, Graph] = {}
 
@@ -36,10 +44,10 @@ class _Expansion:
 
     def visit(self, writer: Writer, node: Node) -> Sequence[int]:
         op = node.op
-        stays = type(op) in self.native or hasattr(op, "lower") or op.host or op.effect
+        specs = tuple(writer.specs[i] for i in node.inputs)
+        stays = hasattr(op, "lower") or op.host or op.effect or self.native(op, specs)
         if stays or not hasattr(op, "expand"):
             return writer.keep(node)
-        specs = tuple(writer.specs[i] for i in node.inputs)
         if (op, specs) not in self.known:
             self.known[op, specs] = self.run(_composition(op, specs))
         return writer.inline(self.known[op, specs], node.inputs, node)
