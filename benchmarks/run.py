@@ -1,18 +1,28 @@
-"""Run every subject and write the tables: `make bench`, or `python -m benchmarks.run`."""
+"""Measure and write the tables: `make bench`, or `python -m benchmarks.run`.
+
+    python -m benchmarks.run --only steps --rows a,c1 --rounds 20
+    python -m benchmarks.run --only tables        nothing is measured, pages are written anew
+
+What was found is written to `results/` at once, a file for each subject and each training step,
+so that a run which is stopped loses nothing; tables and the picture are made of these files.
+"""
 
 from __future__ import annotations
 
-import json
+import argparse
 import platform
+import time
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks import heavy, imports, steps, tiny
+from benchmarks import pages
+from benchmarks.steps.measure import ROUNDS, measure
+from benchmarks.steps.peers import PEERS
+from benchmarks.steps.rows import chosen
 
-HERE = Path(__file__).parent
-SUBJECTS = (tiny, imports, steps, heavy)
+SUBJECTS = ("tiny", "imports", "steps", "micro", "growth", "heavy", "budgets")
 
 
 def machine() -> dict[str, str]:
@@ -22,6 +32,7 @@ def machine() -> dict[str, str]:
 
     return {
         "processor": _processor(),
+        "threads": "2",
         "system": platform.system(),
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -39,28 +50,44 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Rows as Markdown."""
-    heads = list(rows[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(str(r[h]) for h in heads) + " |" for r in rows]
-    return "\n".join(lines)
+def options() -> argparse.Namespace:
+    """What the command line says."""
+    given = argparse.ArgumentParser(prog="python -m benchmarks.run")
+    given.add_argument(
+        "--only", default=",".join(SUBJECTS), help=f"of {', '.join(SUBJECTS)}, tables"
+    )
+    given.add_argument("--rows", default="", help="training steps, such as a,c1; all")
+    given.add_argument("--peers", default=",".join(PEERS), help="of the training steps")
+    given.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each peer in a row")
+    given.add_argument("--lock", default="", help="a file to lock while steps are timed")
+    return given.parse_args()
 
 
 def main() -> None:
-    """Measure, print, and write results.md and results.json."""
-    about = machine()
-    found: dict[str, Any] = {"machine": about}
-    text = ["# Results", "", ", ".join(f"{k} {v}" for k, v in about.items()), ""]
-    for subject in SUBJECTS:
-        name = subject.__name__.rsplit(".", 1)[-1]
-        rows = subject.measure()
-        found[name] = rows
-        title = (subject.__doc__ or name).strip().splitlines()[0]
-        text += [f"## {name}", "", title, "", table(rows), ""]
-        print(table(rows), flush=True)
-    (HERE / "results.md").write_text("\n".join(text), encoding="utf-8")
-    (HERE / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    """Measure what was asked for, then write the pages."""
+    told = options()
+    only = told.only.split(",")
+    if missing := set(only) - {*SUBJECTS, "tables"}:
+        raise SystemExit(f"no subject {', '.join(missing)}; there are {', '.join(SUBJECTS)}")
+    if only != ["tables"]:
+        pages.save("machine", machine())
+    for name in (s for s in SUBJECTS if s in only):
+        begin = time.perf_counter()
+        print(f"-- {name}", flush=True)
+        if name == "steps":
+            peers = told.peers.split(",")
+            into = pages.FOUND / "steps"
+            measure(chosen(told.rows), into, peers=peers, rounds=told.rounds, lock=told.lock)
+        else:
+            subject = import_module(f"benchmarks.{name}")
+            title = (subject.__doc__ or name).strip().split("\n\n")
+            pages.save(name, {"about": title, "tables": _tables(subject.measure())})
+        print(f"-- {name}: {time.perf_counter() - begin:.0f} s", flush=True)
+    pages.write()
+
+
+def _tables(found: object) -> dict[str, object]:
+    return found if isinstance(found, dict) else {"": found}
 
 
 if __name__ == "__main__":

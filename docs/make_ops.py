@@ -231,7 +231,8 @@ def compiled(cls: type) -> str:
         return "a kernel"
     if hasattr(cls, "expand"):
         return "an expansion"
-    return f"a host call: {cls.host}" if cls.host else "nothing yet"
+    own = "kernels of its own, else " if cls.native else ""
+    return f"{own}a host call: {cls.host}" if cls.host else "nothing yet"
 
 
 def main(arguments: list[str]) -> int:

@@ -16,6 +16,7 @@ from retrograd.autodiff.custom import *
 from retrograd.autodiff.forward import *
 from retrograd.autodiff.grad import *
 from retrograd.autodiff.reverse import *
+from retrograd.control import revolve as _revolve  # scans that keep few carries
 from retrograd.control.branch import *
 from retrograd.control.loops import *
 from retrograd.control.pairs import *
@@ -48,6 +49,7 @@ from retrograd.core.errors import (
     AliasError,
     ArgumentError,
     BoundsError,
+    BudgetError,
     CheckError,
     DerivativeError,
     DonatedError,
@@ -75,7 +77,9 @@ from retrograd.core.protocols import from_dlpack
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.jit.api import jit  # the function; the room of that name is behind it
+from retrograd.jit.planned import Plan, plan
 from retrograd.jit.threads import get_threads, set_threads
+from retrograd.memory.eager import budget
 from retrograd.ops import at as _at  # Tensor.at
 from retrograd.ops import getitem as _getitem  # Tensor[...]
 from retrograd.ops.arithmetic import *

@@ -22,7 +22,7 @@ settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=30, suppress_health_check=RELAXED
 )
 settings.register_profile(
-    "all", deadline=None, max_examples=1000, print_blob=True, suppress_health_check=RELAXED
+    "all", deadline=None, max_examples=500, print_blob=True, suppress_health_check=RELAXED
 )
 settings.load_profile("all" if FULL else "ci")
 

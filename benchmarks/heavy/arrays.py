@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 REASONS = {
-    "gemm": "OpenBLAS takes one matrix of a batch after the other; MKL shares the batch out",
-    "elementwise": "one NumPy pass for each operation, on one thread",
-    "sums": "one NumPy pass for each step of the formula, on one thread",
-    "running sum": "NumPy accumulates on one thread",
-    "running product": "the gradient is a recurrence: NumPy calls for each step, on one thread",
-    "running maximum": "NumPy passes find places in 64 bits; the gradient goes by np.add.at",
-    "sort": "NumPy's stable sort, for values and again for the gradient's indices; one thread",
-    "select": "rows are sorted as a whole, stably, on one thread; PyTorch selects",
-    "gather": "indices checked, then elements read and added one by one; on one thread",
-    "rows": "rows are added in rounds in which none comes twice, on one thread",
-    "copies": "NumPy copies on one thread",
+    "gemm": "one kernel call each way against MKL's",
+    "elementwise": "a kernel for each op and each rule, and one for the sum of cotangents",
+    "sums": "reading memory: both are near its bandwidth",
+    "running sum": "rows side by side in a vector: each step reads as many lines of memory",
+    "running product": "as the running sum; the gradient is a recurrence of three such walks",
+    "running maximum": "as the running sum; the gradient adds at places found by another walk",
+    "sort": "NumPy sorts on one thread; the gradient sorts again, with places",
+    "select": "NumPy selects on one thread",
+    "gather": "indices checked, then elements read and added one by one",
+    "rows": "rows are added in the order of the indices, on one thread",
+    "copies": "a kernel against memcpy",
 }
 
 

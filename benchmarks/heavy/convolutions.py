@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REASONS = {
-    "conv": "columns are copied for one matrix product; oneDNN works on the image itself",
-    "groups": "columns are copied, for a thin matrix product with each group",
-    "depthwise": "np.einsum over a view of the windows, on one thread",
-    "transpose": "NumPy adds the products into place one tap after the other, on one thread",
-    "deform": "NumPy passes gather and weigh four corners of each tap, and again backward",
+    "conv": "our kernels against oneDNN's",
+    "groups": "our kernels against oneDNN's",
+    "depthwise": "our kernels against oneDNN's",
+    "transpose": "our kernels against oneDNN's",
+    "deform": "sampled columns are kept in memory, and sampled again backward",
 }
 LAST = ("last", "kernel", "last")
 

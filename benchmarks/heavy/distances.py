@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REASONS = {
-    "cdist": "pairs that are near are computed again, by differences, for accuracy",
-    "coordinates": "NumPy passes for each coordinate, on one thread",
-    "pdist": "the gradient takes the square of all pairs, coordinate by coordinate",
+    "cdist": "distances by differences, for accuracy; PyTorch's by products",
+    "coordinates": "a kernel each way",
+    "pdist": "pairs are gathered row by row; the gradient takes the square of all pairs",
     "neighbours": "distances in tiles; pairs that are near are computed again, by differences",
     "pairs": "nothing is kept: distances and function are computed again, in tiles, backward",
-    "loss": "several NumPy passes over memory, on one thread",
+    "loss": "a kernel each way; the forward pass is computed again backward",
 }
 
 

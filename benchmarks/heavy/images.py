@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REASONS = {
-    "pool": "NumPy compares one offset at a time, and looks for the winners again backward",
-    "average": "one NumPy pass for each offset of the window, on one thread",
-    "adaptive": "a NumPy call for each window along each axis, on one thread",
-    "norm": "more than a dozen NumPy passes over memory, on one thread",
-    "groups": "a dozen NumPy passes; the sums over 8 channels in a row are the slowest of them",
-    "resize": "NumPy passes gather and weigh along each axis; the gradient takes full matrices",
-    "sample": "NumPy passes for each of four corners, on one thread; gradients added by rows",
-    "ssim": "each blur is NumPy products of short strided windows, put back by shifted sums",
+    "pool": "a kernel each way; the winners are looked for again backward",
+    "average": "a kernel each way",
+    "adaptive": "a kernel for each axis each way; of the largest, winners are looked for again",
+    "norm": "a kernel each way; the statistics are computed again backward",
+    "groups": "8 channels of a group fill half a vector; statistics are made again backward",
+    "resize": "a kernel for each axis each way, with the image between them in memory",
+    "sample": "four corners gathered; gradients added in the order of places, on one thread",
+    "ssim": "a kernel each way; the forward pass is computed again backward",
     "boxes": "a few NumPy calls for each box that is kept",
 }
 LAST, FIRST = ("last", "last"), ("first", "first")

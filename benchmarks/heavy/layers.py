@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REASONS = {
-    "gelu": "the normal law is a polynomial of a dozen NumPy passes, made twice; on one thread",
-    "silu": "a NumPy pass for each operation, forward in float64, on one thread",
-    "activation": "one NumPy pass for each operation, on one thread",
-    "softmax": "several NumPy passes over memory, on one thread",
-    "norm": "more than a dozen NumPy passes over memory, on one thread",
-    "loss": "several NumPy passes over memory, on one thread",
-    "random": "NumPy passes make the random bits, and again backward: no mask is kept",
-    "embedding": "rows are added in rounds in which none comes twice, on one thread",
-    "rotary": "six NumPy passes each way, on one thread",
+    "gelu": "a division, an exp and a polynomial of degree 8, for accuracy in the tail",
+    "silu": "a kernel each way",
+    "activation": "a kernel each way",
+    "softmax": "a kernel each way",
+    "norm": "a kernel each way; the statistics are computed again backward",
+    "loss": "a kernel each way; the forward pass is computed again backward",
+    "random": "the random bits are made again backward: no mask is kept",
+    "embedding": "rows are added in the order of the indices: bits do not depend on threads",
+    "rotary": "a kernel each way",
 }
 
 

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from retrograd.core import tree
-from retrograd.core.op import function
+from retrograd.core.interpret import apply
+from retrograd.core.op import Linear, function, op
 from retrograd.core.replay import Region, region_now
+from retrograd.core.spec import Spec
 from retrograd.core.tensor import Box, Tensor
+from retrograd.memory.eager import Budgeted
+from retrograd.memory.ledger import Ledger
+from retrograd.memory.policy import Keeping, Policy
+from retrograd.memory.sizes import bytes_of
+from retrograd.memory.spill import directory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["checkpoint"]
+__all__ = ["checkpoint", "name"]
 
 
 @function
-def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint(
+    f: Callable[..., Any] | None = None,
+    *,
+    policy: str = "nothing",
+    names: Sequence[str] = (),
+    offload: Sequence[str] = (),
+    spill: Any = None,
+    budget: int | str | None = None,
+) -> Callable[..., Any]:
     """f, keeping none of its intermediate values for the backward pass, only its inputs.
 
-    They are computed again when they are needed, by the same ops on the same arrays, so
-    gradients are the same to the bit. f may take and return trees, be nested, capture
-    tensors, draw keyed random numbers and have hooks inside; nothing but arithmetic runs
-    twice.
+    They are computed again when they are needed, by the same ops on the same arrays: gradients
+    are the same to the bit, and nothing but arithmetic runs twice. `policy` says what is kept
+    all the same: "nothing", "everything", "dots" (what products and convolutions made), "cheap"
+    (all but what is made element by element); `names`: what `rg.name(x, "label")` labelled.
+    Those in `offload` go to a file, in the directory `spill`. With a `budget` of bytes, what
+    fits is kept, as in `rg.budget`. In compiled programs the budget of `rg.jit` decides.
     """
+    if f is None:
+        given = {"policy": policy, "names": names, "offload": offload}
+        return partial(checkpoint, **given, spill=spill, budget=budget)
+    directory = directory_of("checkpoint", spill)
+    keeps = Policy(policy, frozenset(names), frozenset(offload), directory)
+    limit = None if budget is None else bytes_of("checkpoint", budget)
 
     @wraps(f)
     def checkpointed(*args: Any, **options: Any) -> Any:
         outer = region_now.get()
-        region = Region(outer)
+        region = Budgeted(Ledger(limit), outer) if limit is not None else Keeping(outer, keeps)
         token = region_now.set(region)
         try:
             out = f(*args, **options)
@@ -40,6 +63,34 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     return checkpointed
 
 
+@op
+class Name(Linear):
+    """The same values, with a label that a checkpoint's policy can ask for."""
+
+    label: str
+
+    def shape(self, x: Spec) -> Spec:
+        return x
+
+    def forward(self, x):
+        return x.copy()
+
+    def transpose(self, g):
+        return g
+
+    def expand(self, x):
+        return x
+
+    @staticmethod
+    def samples(rng):
+        yield Name("hidden"), rng.normal(size=(3, 2))
+
+
+def name(x: Any, label: str) -> Any:
+    """x under a label, by which `rg.checkpoint(f, names=[label])` keeps it."""
+    return apply(Name(label), x)
+
+
 def _leave(x: Any, region: Region) -> Any:
     """A result of the region: held, or a value of the region around this one."""
     if isinstance(x, Box):
@@ -48,8 +99,9 @@ def _leave(x: Any, region: Region) -> Any:
         return x
     x = x.handle()
     if x._cell is not None and x._cell.step.region is region:
+        x._data = x.array
         if region.outer is None:
             x._cell = None
         else:
-            x._cell.step.region = region.outer
+            return region.outer.adopt(x)
     return x

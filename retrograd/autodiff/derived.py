@@ -79,6 +79,45 @@ class PullFromPush:
         return out
 
 
+class PullFromExpand:
+    """The reverse recipe of a composition that ran as one op: keeps its inputs."""
+
+    keeps = None
+
+    def __init__(self, mask: int, count: int) -> None:
+        self.mask, self.count = mask, count
+
+    def keep(self, values: Any) -> tuple[Any, ...]:
+        """The inputs: what rules of its ops keep is computed again."""
+        return values[: self.count]
+
+    def pull(self, op: Any, g: Any, kept: Any, count: int) -> list[Any]:
+        """Differentiate the composition, at its inputs."""
+        raw = current.get() is RAW
+        with using(PURE if raw else current.get()):
+            values = [lift(v) for v in flat(op, kept)[:count]]
+            chosen = [i for i in range(count) if self.mask >> i & 1]
+
+            # where this pass is itself recorded, the inputs are; so the map is taken at zero
+            moved = any(v.requires_grad for v in values)
+
+            def composed(*ts: Any) -> list[Any]:
+                given = list(values)
+                for i, t in zip(chosen, ts, strict=True):
+                    given[i] = given[i] + t if moved else t
+                found = op.expand(*given)
+                return list(found) if isinstance(found, tuple) else [found]
+
+            at = [FUNCTIONS["zeros_like"](values[i]) if moved else values[i] for i in chosen]
+            _, transpose = flat_vjp(composed, at, current.get())
+            gs = g if isinstance(g, (list, tuple)) else [g]
+            found = transpose([None if c is None else lift(c) for c in gs])
+        out: list[Any] = [None] * count
+        for i, c in zip(chosen, found, strict=True):
+            out[i] = c.array if raw and isinstance(c, Tensor) else c
+        return out
+
+
 class PushFromPull:
     """The forward recipe of an op that has only a vjp."""
 
@@ -117,4 +156,5 @@ class PushFromPull:
 
 
 DERIVED["vjp"] = PullFromPush
+DERIVED["expand"] = PullFromExpand
 DERIVED["jvp"] = PushFromPull

@@ -18,6 +18,7 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core import replay
 from retrograd.core.errors import DerivativeError, OpError, RetrogradError
+from retrograd.core.executor import LIGHT
 from retrograd.core.interpret import PURE, RAW, current, using
 from retrograd.core.op import FUNCTIONS
 from retrograd.core.quiet import loud, quiet
@@ -48,6 +49,7 @@ class Pass:
         self.owned: set[Node] = set()  # sums made here, which may be added to in place
         self.pending: dict[Node, int] = {}
         self.region: Any = None
+        self.account = replay.accounting(replay.region_now.get())
         self.witness = current.get().witness
 
     def run(self, seeds: Iterable[tuple[Node, Any]]) -> dict[Node, Any]:
@@ -69,7 +71,8 @@ class Pass:
 
     def _walk(self) -> None:
         """Latest node first. `node` runs ahead of the heap, which chains never touch."""
-        grads, simple, consume = self.grads, self.raw and self.witness is None, self.consume
+        grads, consume = self.grads, self.consume
+        simple = self.raw and self.witness is None and self.account is None
         heap = [(node.order, node) for node in grads]
         heapify(heap)
         while heap:
@@ -121,7 +124,11 @@ class Pass:
             old += c
             return
         old = where.get(node)
-        where[node] = c if old is None else self._sum(node, old, c)
+        if old is None or self.account is None or type(c) is not np.ndarray:
+            where[node] = c if old is None else self._sum(node, old, c)
+            return
+        self.account.before(c.nbytes)
+        where[node] = self.account.count(self._sum(node, old, c))
 
     def _pull(self, node: Node, g: Any) -> Any:
         """The cotangents of one node's inputs, where there is more to it than a recipe."""
@@ -137,7 +144,12 @@ class Pass:
                 self.witness.check(node)
             if type(node) is Joint:
                 g = self._filled(node, g)
-            found = node.recipe.pull(node.op, g, self._kept(node), len(node.parents))
+            kept = self._kept(node)
+            if self.account is not None:
+                self.account.before_pull(node)
+            found = node.recipe.pull(node.op, g, kept, len(node.parents))
+            if self.account is not None:
+                self.account.after_pull(found)
         except RetrogradError as error:
             raise error.located(node.where) from error.__cause__
         if self.consume:
@@ -166,6 +178,8 @@ class Pass:
             ]
         if self.raw and type(old) is np.ndarray and old.ndim:
             self.owned.add(node)  # the sum is ours: the next one is added in place
+            if old.size >= LIGHT:
+                return FUNCTIONS["add"](old, new)
         return old + new
 
     def _fit(self, c: Any, node: Node, source: Node) -> Any:
@@ -320,12 +334,14 @@ def _tensors(value: Any, node: Node, index: int) -> Any:
     if index < inputs:
         return _placed(value, node.parents[index])
     if type(node) is Joint:
-        pick = node.picks[index - inputs]
-        return _placed(value, pick and pick())
+        pick = node.picks[index - inputs]  # of a result that nobody holds: made again
+        return _placed(value, pick and (pick() or Pick(node, index - inputs)))
     return _placed(value, node)
 
 
 def _placed(value: Any, node: Node | None) -> Any:
+    if isinstance(value, Deferred) and value.cell.spec is not None:
+        return Tensor(None, node, value.cell)  # its bytes may go and come back
     if isinstance(value, (np.ndarray, Deferred)):
         return Tensor(_array(value), node)
     return value

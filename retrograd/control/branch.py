@@ -9,7 +9,7 @@ import numpy as np
 from retrograd.autodiff.batch import vmap
 from retrograd.autodiff.forward import jvp
 from retrograd.autodiff.reverse import flat_vjp
-from retrograd.control.scan import captured_first
+from retrograd.control.scan_push import captured_first
 from retrograd.core import dtype as dt
 from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError

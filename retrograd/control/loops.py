@@ -15,7 +15,8 @@ import numpy as np
 from retrograd.autodiff.batch import vmap
 from retrograd.autodiff.forward import jvp
 from retrograd.control.branch import cond
-from retrograd.control.scan import Scan, ScanPull, captured_first, scan, smooth
+from retrograd.control.scan import Scan, ScanPull, scan
+from retrograd.control.scan_push import captured_first, smooth
 from retrograd.core import dtype as dt
 from retrograd.core import tree
 from retrograd.core.errors import (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrograd.autodiff.reverse import flat_vjp
+from retrograd.control import pair_tiles
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import PURE, RAW, apply, current, lift, using
@@ -106,7 +107,6 @@ class PairSum(PairSums):
     root: bool
     others: bool
     bodied = True
-    host = "runs its body tile by tile"
 
     def shape(self, *args: Spec) -> Spec:
         x, _, w = args[:3]
@@ -125,6 +125,9 @@ class PairSum(PairSums):
 
     def expand(self, *args):
         return self.expand_forward(*args)
+
+    def in_program(self, *args):
+        return pair_tiles.summed(self, *args)
 
     def vjp(self, g, *args):
         return apply(PairSumPull(self.body, self.root, self.others), g, *args)
@@ -147,7 +150,6 @@ class PairSumPull(PairSums):
     others: bool
     outputs = ("*cotangents",)
     bodied = True
-    host = "runs its body tile by tile"
 
     def shape(self, *args: Spec) -> tuple[Spec, ...]:
         return args[1:]
@@ -180,6 +182,9 @@ class PairSumPull(PairSums):
 
     def _body(self, *args: Any) -> list[Any]:
         return evaluate(self.body, *args)
+
+    def in_program(self, *args):
+        return pair_tiles.pulled(self, *args)
 
     def expand(self, *args):
         g, *inputs = args

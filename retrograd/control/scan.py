@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from retrograd.autodiff.batch import vmap
-from retrograd.autodiff.forward import jvp
 from retrograd.autodiff.reverse import flat_vjp
+from retrograd.control.scan_push import ScanPush, captured_first, looped, smooth
 from retrograd.core import dtype as dt
 from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, ShapeError
@@ -21,6 +20,7 @@ from retrograd.core.tensor import Tensor
 from retrograd.ir.evaluate import evaluate, silent
 from retrograd.ir.graph import Graph
 from retrograd.ir.trace import trace
+from retrograd.memory.sizes import bytes_of, room_for_loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +37,7 @@ class Scan(Op):
     carry: int
     length: int
     reverse_time: bool = False
+    room: int | None = None  # bytes for the carries that the backward loop needs
     outputs = ("*results",)
     saves = True
     bodied = True
@@ -52,7 +53,9 @@ class Scan(Op):
             return tuple(self._loop(args, keep=False)[0])
 
     def save(self, *args: Any) -> tuple[list[Any], Any]:
-        """The results, and what the backward loop needs: inputs and every carry."""
+        """The results, and what the backward loop needs: inputs and every carry, or some."""
+        if self.room is not None:
+            return FUNCTIONS["scan_few"](self, args)
         if current.get() is not PURE or region_now.get() is not None:
             outs, carries = self._stacked(args)  # in a checkpoint: values that can be replayed
         else:
@@ -87,7 +90,7 @@ class Scan(Op):
         def body(*a: Any) -> list[Any]:
             return [*evaluate(self.body, *a), *a[n : n + self.carry]]
 
-        outs = looped(body, self.body.inputs, (n, self.carry), self, args)
+        outs = looped(body, self.body.inputs, (n, self.carry), self.replace(room=None), args)
         cut = len(self.body.outputs)
         return list(outs[:cut]), list(outs[cut:])
 
@@ -138,92 +141,6 @@ class Scan(Op):
             )
 
 
-def looped(
-    f: Any, specs: Sequence[Spec], counts: tuple[int, int], like: Scan, args: Any
-) -> Any:
-    """Scan f over args, with the length of `like`; what f captures becomes more consts."""
-    graph, captured = trace(f, specs)
-    consts, carry = counts
-    k = len(captured)
-    op = Scan(captured_first(graph, k), consts + k, carry, like.length, like.reverse_time)
-    return apply(op, *captured, *args)
-
-
-def smooth(specs: Sequence[Spec]) -> list[int]:
-    """Positions of the specs that have derivatives."""
-    return [i for i, s in enumerate(specs) if dt.is_inexact(s.dtype)]
-
-
-class ScanPush:
-    """jvp: a scan over values and tangents side by side."""
-
-    def keep(self, values: Any) -> Any:
-        """The inputs."""
-        return values[0]
-
-    def push(self, op: Scan, tangents: Sequence[Any], kept: Sequence[Any]) -> list[Any]:
-        """The tangents of the results."""
-        inputs, n, carry, once = op.body.inputs, op.consts, op.carry, silent(op.body)
-        where = smooth(inputs)
-
-        def body(*a: Any) -> list[Any]:
-            primals, given = _unsplit(a, inputs, where, n, carry)
-            outs, pushed = jvp(lambda *p: evaluate(once, *p), primals, given)
-            hot = smooth([o.spec for o in outs])
-            done = [outs[:carry], [pushed[i] for i in hot if i < carry]]
-            more = [outs[carry:], [pushed[i] for i in hot if i >= carry]]
-            return [x for part in (*done, *more) for x in part]
-
-        ts = [op.zeros(kept[i].spec) if tangents[i] is None else tangents[i] for i in where]
-        args, specs, parts = _split(kept, ts, inputs, where, n, carry)
-        return _tangents(op, looped(body, specs, parts, op, args))
-
-
-def _sections(
-    values: Sequence[Any], tangents: Sequence[Any], where: list[int], n: int, carry: int
-):
-    """consts, their tangents, carry, its tangents, xs, their tangents."""
-    bounds = [(0, n), (n, n + carry), (n + carry, len(values))]
-    out = []
-    for low, high in bounds:
-        out.append(list(values[low:high]))
-        out.append([t for i, t in zip(where, tangents, strict=True) if low <= i < high])
-    return out
-
-
-def _split(
-    values: Any, tangents: Any, inputs: Any, where: list[int], n: int, carry: int
-) -> Any:
-    parts = _sections(values, tangents, where, n, carry)
-    kinds = _sections(inputs, [inputs[i] for i in where], where, n, carry)
-    sizes = [len(p) for p in parts]
-    counts = (sizes[0] + sizes[1], sizes[2] + sizes[3])
-    return [a for p in parts for a in p], [s for k in kinds for s in k], counts
-
-
-def _unsplit(a: Sequence[Any], inputs: Any, where: list[int], n: int, carry: int) -> Any:
-    order = _sections(range(len(inputs)), [("t", i) for i in where], where, n, carry)
-    flat = [key for part in order for key in part]
-    found = dict(zip(flat, a, strict=True))
-    primals = [found[i] for i in range(len(inputs))]
-    given = [found.get(("t", i), found[i]) for i in range(len(inputs))]
-    return primals, given
-
-
-def _tangents(op: Scan, outs: Sequence[Any]) -> list[Any]:
-    specs = op.body.output_specs
-    hot = smooth(specs)
-    first = [i for i in hot if i < op.carry]
-    rest = [i for i in hot if i >= op.carry]
-    found: list[Any] = [None] * len(specs)
-    for i, t in zip(first, outs[op.carry :], strict=False):
-        found[i] = t
-    start = op.carry + len(first) + len(specs) - op.carry
-    for i, t in zip(rest, outs[start:], strict=False):
-        found[i] = t
-    return found
-
-
 class ScanPull:
     """vjp: a scan the other way, whose body is the vjp of the body at the saved carry."""
 
@@ -244,41 +161,57 @@ class ScanPull:
         return [c.array if raw and c is not None else c for c in found]
 
     def _pull(self, op: Scan, g: Sequence[Any], kept: Any) -> list[Any]:
+        if op.room is not None:
+            return FUNCTIONS["scan_revolve"](op, self.mask, g, kept)
         args, carries = kept
+        return pulled(op, self.mask, args, carries, g)
+
+
+def pulled(op: Scan, mask: int, args: Any, carries: Any, g: Sequence[Any]) -> list[Any]:
+    """The cotangents of a scan's inputs, from all its carries."""
+    back = Backward(op, mask)
+    sums = [op.zeros(op.body.inputs[i]) for i in back.consts]
+    full = [op.zeros(s) if c is None else c for c, s in zip(g, op.shape(), strict=True)]
+    n, carry = op.consts, op.carry
+    given = [*args[:n], *sums, *(full[i] for i in back.carry), *carries, *args[n + carry :]]
+    given += [full[i] for i in back.ys]
+    backwards = op.replace(reverse_time=not op.reverse_time, room=None)
+    counts = (n, len(sums) + len(back.carry))
+    return back.placed(looped(back.step, back.specs, counts, backwards, given))
+
+
+class Backward:
+    """One step of a scan, backwards: which cotangents flow, and how."""
+
+    def __init__(self, op: Scan, mask: int) -> None:
+        self.op = op
+        n, carry, inputs, outs = op.consts, op.carry, op.body.inputs, op.body.output_specs
+        hot, flows = smooth(inputs), smooth(outs)
+        self.consts = [i for i in hot if i < n and mask >> i & 1]
+        self.carry = [i for i in flows if i < carry]
+        self.ys = [i for i in flows if i >= carry]
+        self.xs = [i for i in hot if i >= n + carry and mask >> i & 1]
+        self.targets = [*self.consts, *(n + i for i in self.carry), *self.xs]
+        specs = [*inputs[:n], *(inputs[i] for i in self.consts)]
+        specs += [*(outs[i] for i in self.carry), *inputs[n:], *(outs[i] for i in self.ys)]
+        self.specs = specs
+
+    def step(self, *a: Any) -> list[Any]:
+        """From consts, their sums, cotangents of the carry, carry, x, and cotangents of y."""
+        op, split = self.op, iter(a)
         n, carry, inputs = op.consts, op.carry, op.body.inputs
-        outs = op.body.output_specs
-        hot_consts = [i for i in smooth(inputs) if i < n and self.mask >> i & 1]
-        hot_carry = [i for i in range(carry) if dt.is_inexact(outs[i].dtype)]
-        hot_y = [i for i in range(carry, len(outs)) if dt.is_inexact(outs[i].dtype)]
-        hot_x = [i for i in smooth(inputs) if i >= n + carry and self.mask >> i & 1]
-        targets = [*hot_consts, *(n + i for i in hot_carry), *hot_x]
+        take = lambda k: [next(split) for _ in range(k)]  # noqa: E731
+        consts, sums, gs = take(n), take(len(self.consts)), take(len(self.carry))
+        h, xs, gy = take(carry), take(len(inputs) - n - carry), take(len(self.ys))
+        primals, flows = [*consts, *h, *xs], self.carry + self.ys
+        found = _body_vjp(silent(op.body), primals, self.targets, flows, gs + gy)
+        added = [s + c for s, c in zip(sums, found, strict=False)]
+        return [*added, *found[len(sums) :]]
 
-        def body(*a: Any) -> list[Any]:
-            split = iter(a)
-            take = lambda k: [next(split) for _ in range(k)]  # noqa: E731
-            consts, sums, gs = take(n), take(len(hot_consts)), take(len(hot_carry))
-            h, xs, gy = take(carry), take(len(inputs) - n - carry), take(len(hot_y))
-            primals = [*consts, *h, *xs]
-            found = _body_vjp(silent(op.body), primals, targets, hot_carry + hot_y, gs + gy)
-            k, m = len(hot_consts), len(hot_carry)
-            added = [s + c for s, c in zip(sums, found[:k], strict=True)]
-            return [*added, *found[k : k + m], *found[k + m :]]
-
-        zero = FUNCTIONS["zeros"]
-        sums = [zero(inputs[i].shape, dtype=inputs[i].dtype) for i in hot_consts]
-        full = [
-            FUNCTIONS["zeros"](s.shape, dtype=s.dtype) if c is None else c
-            for c, s in zip(g, op.shape(), strict=True)
-        ]
-        given = [*args[:n], *sums, *(full[i] for i in hot_carry), *carries, *args[n + carry :]]
-        given += [full[i] for i in hot_y]
-        specs = [*inputs[:n], *(s.spec for s in sums), *(outs[i] for i in hot_carry)]
-        specs += [*inputs[n : n + carry], *inputs[n + carry :], *(outs[i] for i in hot_y)]
-        backwards = op.replace(reverse_time=not op.reverse_time)
-        found = looped(body, specs, (n, len(sums) + len(hot_carry)), backwards, given)
-        result: list[Any] = [None] * len(args)
-        places = [*hot_consts, *(n + i for i in hot_carry), *hot_x]
-        for i, c in zip(places, found, strict=True):
+    def placed(self, found: Sequence[Any]) -> list[Any]:
+        """The cotangents in the places of the inputs."""
+        result: list[Any] = [None] * len(self.op.body.inputs)
+        for i, c in zip(self.targets, found, strict=True):
             result[i] = c
         return result
 
@@ -311,12 +244,16 @@ def scan(
     *,
     length: int | None = None,
     reverse: bool = False,
+    budget: int | str | None = None,
 ) -> tuple[Any, Any]:
     """carry, y = f(carry, x) for each x along the leading axis of xs; (last carry, all ys).
 
     carry, xs and ys are trees. The carry keeps its structure, shapes and dtypes. Tensors
-    that f uses from outside are differentiated too.
+    that f uses from outside are differentiated too. The backward pass needs the carry before
+    every step; with a `budget` of bytes it keeps as many as fit and runs steps again, as few as
+    can be, with the same bits.
     """
+    room = room_for_loops.get() if budget is None else bytes_of("scan", budget)
     first, shape_of_carry = tree.flatten(init)
     first = [lift(c) for c in first]
     rows, shape_of_xs = tree.flatten(xs)
@@ -336,7 +273,7 @@ def scan(
     graph, captured = trace(body, specs)
     _check_carry(graph, n)
     k = len(captured)
-    op = Scan(captured_first(graph, k), k, n, steps, bool(reverse))
+    op = Scan(captured_first(graph, k), k, n, steps, bool(reverse), room)
     outs = apply(op, *captured, *first, *rows)
     carry, ys = outs[:n], outs[n:]
     return tree.unflatten(shape_of_carry, carry), tree.unflatten(shape_of_y[0], ys)
@@ -373,17 +310,3 @@ def _check_carry(graph: Graph, n: int) -> None:
                 f"scan: carry leaf {i} goes in as {graph.inputs[i]} and comes out as "
                 f"{graph.output_specs[i]}; it must keep its shape and dtype"
             )
-
-
-def captured_first(graph: Graph, hidden: int) -> Graph:
-    """The graph with its last `hidden` inputs put first."""
-    given = len(graph.inputs) - hidden
-
-    def moved(i: int) -> int:
-        return i + hidden if i < given else i - given if i < given + hidden else i
-
-    nodes = tuple(
-        dataclasses.replace(node, inputs=tuple(map(moved, node.inputs))) for node in graph.nodes
-    )
-    inputs = (*graph.inputs[given:], *graph.inputs[:given])
-    return Graph(inputs, nodes, tuple(map(moved, graph.outputs)))

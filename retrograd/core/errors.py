@@ -6,6 +6,7 @@
     ├── ArgumentError (ValueError)     an option out of its range
     ├── BoundsError (IndexError)       an index outside its axis
     ├── DerivativeError (ValueError)   no derivative exists, or it was consumed
+    ├── BudgetError (MemoryError)      a budget of bytes that nothing fits in
     ├── DonatedError (ValueError)      a tensor whose memory a compiled call was given
     ├── FrozenError (AttributeError)   a field of a module or optimizer that was assigned to
     ├── TraceError (TypeError)         a value asked for where there is only a spec
@@ -134,6 +135,26 @@ class DerivativeError(RetrogradError, ValueError):
 
 class TraceError(RetrogradError, TypeError):
     """A value was asked for where there is only a spec, or a traced tensor escaped."""
+
+
+class BudgetError(RetrogradError, MemoryError):
+    """Bytes that are not enough: nothing ran, or all that ran before is still valid.
+
+    `minimum` is the smallest budget found that would do, and `bound` what no plan can go
+    below; both are None where the program is not known beforehand, as in eager code.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        minimum: int | None = None,
+        bound: int | None = None,
+        at: Where | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, at=at or retold.get() or here(2), hint=hint)
+        self.minimum, self.bound = minimum, bound
 
 
 class DonatedError(RetrogradError, ValueError):

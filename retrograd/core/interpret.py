@@ -10,16 +10,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core import operators, replay, tree
-from retrograd.core.errors import RetrogradError, TraceError
+from retrograd.core.executor import LIGHT, HeavyRecipe, heavy, slot
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
 from retrograd.core.quiet import loud, quiet
 from retrograd.core.record import no_recipe, packed, record, several, track
+from retrograd.core.refusals import escaped, refuse
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tape import next_order
 from retrograd.core.tensor import Box, Tensor
@@ -80,6 +81,8 @@ class Eval(Interpreter):
                 return self.apply(op, op.coerce(args))
         except (AttributeError, ValueError):  # numbers, boxes, shells, more or no operands
             return self.apply(op, weak(op, args) or op.coerce(args))
+        if x.size >= LIGHT or (y is not None and y.size >= LIGHT) or _region() is not None:
+            return self.apply(op, args)
         token = quiet()
         try:
             out = op.forward(x) if y is None else op.forward(x, y)
@@ -88,7 +91,7 @@ class Eval(Interpreter):
             raise
         finally:
             loud(token)
-        if type(out) is not _ndarray or _region() is not None:
+        if type(out) is not _ndarray:
             return self._finish(op, args, [a._data for a in args], out)
         result = Tensor(out)
         if tracked and self.recording:
@@ -104,17 +107,27 @@ class Eval(Interpreter):
             if op.saves:
                 return self._saved(op, args)
             if isinstance(op, Composite) and not _has_rule(op, args):
-                return expanded(self, op, args)
+                return self.whole(op, args)
         arrays = [a.array for a in args]
+        region = _region()
+        if region is not None:
+            region.reserve(op, arrays)
         token = quiet()
         try:
-            out = compute(op, arrays)
+            out = run(op, arrays)
         except Exception as error:
             refuse(op, arrays, error)
             raise
         finally:
             loud(token)
         return self._finish(op, args, arrays, out)
+
+    def whole(self, op: Op, args: Sequence[Any]) -> Any:
+        """A composition as one op, if kernels take it; op by op otherwise."""
+        arrays = [a.array for a in args]
+        out = slot.forward(op, arrays) if heavy(op, arrays) else None
+        done = out is not None
+        return self._finish(op, args, arrays, out) if done else expanded(self, op, args)
 
     def _finish(self, op: Op, args: Sequence[Any], arrays: Any, out: Any) -> Any:
         """Wrap and record what was computed: one output or several, in a region or not."""
@@ -127,8 +140,10 @@ class Eval(Interpreter):
             (result._cell,) = replay.enter(op, list(args), [out], region)
         if self.recording and any(a._node is not None for a in args):
             values = packed(op, args, arrays, [out], [result], region)
-            result._node = record(op, args, values, out, region)
-        return result
+            result._node = node = record(op, args, values, out, region)
+            if node is not None and heavy(op, arrays):
+                node.recipe = HeavyRecipe(node.recipe, node.parents)
+        return result if region is None else region.shell(result)
 
     def _several(self, op: Op, args: Sequence[Any], arrays: Any, out: Any) -> Any:
         outs = [np.asarray(o) for o in out]
@@ -142,8 +157,11 @@ class Eval(Interpreter):
             if mask:
                 recipe = op.reverse(mask) or no_recipe(op, mask)
                 values = packed(op, args, arrays, outs, results, region)
-                several(op, parents, recipe, recipe.keep(values), results, region)
-        return tuple(results)
+                kept = recipe.keep(values)
+                if heavy(op, arrays):
+                    recipe = HeavyRecipe(recipe, parents)
+                several(op, parents, recipe, kept, results, region)
+        return tuple(results if region is None else map(region.shell, results))
 
     def _saved(self, op: Op, args: Sequence[Any]) -> Any:
         """An op that says itself what it keeps (a function with its own derivative)."""
@@ -207,20 +225,32 @@ def compute(op: Op, arrays: Sequence[Any]) -> Any:
     return tuple(np.asarray(o).astype(s.dtype) for o, s in zip(out, specs, strict=True))
 
 
-replay.Step.compute = staticmethod(compute)
+def run(op: Op, arrays: Sequence[Any]) -> Any:
+    """Run an op on arrays, by kernels where it is heavy and they take it."""
+    if heavy(op, arrays):
+        found = slot.forward(op, arrays)
+        if found is not None:
+            return found
+    return compute(op, arrays)
+
+
+replay.Step.compute = staticmethod(run)
 
 
 class Raw(Interpreter):
     """Compute on bare arrays: no tensors, no tape, no lifting."""
 
     def call(self, op: Op, args: Sequence[Any]) -> Any:
-        """Straight to NumPy, unless half precision must be widened as it is everywhere."""
+        """Straight to NumPy, unless it is heavy, or half precision: widened as everywhere."""
         for a in args:
             dtype = getattr(a, "dtype", _F32)
             if dtype is not _F32 and dtype is not _F64 and dtype in dt.HALF:
-                return compute(
-                    op, [x if hasattr(x, "dtype") else np.asarray(x, dtype) for x in args]
-                )
+                given = [x if hasattr(x, "dtype") else np.asarray(x, dtype) for x in args]
+                return compute(op, given)
+            if getattr(a, "size", 0) >= LIGHT:
+                found = slot.forward(op, args)
+                if found is not None:
+                    return found
         return op.forward(*args)
 
     apply = call
@@ -229,12 +259,18 @@ class Raw(Interpreter):
 class Watcher(Interpreter):
     """Looks on while the level below computes: changes nothing, may raise."""
 
+    compiles: ClassVar[bool] = False  # whether it has a `looker`
+
     def __init__(self, outer: Interpreter) -> None:
         self.outer: Interpreter = outer
 
     def pure(self) -> Interpreter:
         """The same watcher above the level that does not record."""
         return self.above(self.outer.pure())
+
+    def looker(self, op: Op, operands: int) -> Op:
+        """The op that looks on in compiled programs after `op`, on its operands and results."""
+        raise NotImplementedError
 
     @abstractmethod
     def above(self, outer: Interpreter) -> Watcher:
@@ -260,6 +296,7 @@ class Watcher(Interpreter):
 EVAL, PURE, RAW = Eval(recording=True), Eval(recording=False), Raw()
 current: ContextVar[Interpreter] = ContextVar("interpreter", default=EVAL)
 _get = operators.level = current.get
+HeavyRecipe.raw = staticmethod(lambda: _get() is RAW)
 
 
 def apply(op: Op, *args: Any) -> Any:
@@ -303,6 +340,9 @@ def fresh(array: Any) -> Any:
     """A tensor of a new array; a number of the program, where one is traced and it is small."""
     if array.size <= SMALL and tracing():
         return FUNCTIONS["literal"](array)
+    region = _region()
+    if region is not None:
+        region.made(array)
     return Tensor(array)
 
 
@@ -358,22 +398,3 @@ def _forward(self: Composite, *arrays: Any) -> Any:
 
 
 Composite.forward = _forward  # type: ignore[method-assign]
-
-
-def refuse(op: Op, arrays: Sequence[Any], cause: Exception) -> None:
-    """Say in our words why an op could not run; returns if the shape rule finds nothing."""
-    if isinstance(cause, RetrogradError) or op.bodied:
-        return
-    try:
-        op.shape(*map(spec_of, arrays))
-    except RetrogradError as error:
-        raise error from cause
-
-
-def escaped(op: Op, box: Box) -> TraceError:
-    """A boxed tensor met an interpreter that it does not belong to."""
-    return TraceError(
-        f"{op.name}: a tensor {box.spec} of {type(box.owner).__name__.lower()} is used after "
-        f"that transform has ended, or is captured by a function with its own derivative; "
-        f"return it from the transformed function, or make it an argument"
-    )

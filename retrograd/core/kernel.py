@@ -13,7 +13,9 @@ Three forms of `lower`, told apart by its parameters:
   expression made by view, broadcast, permute, slice, pad, flip, concat or random_bits;
   arithmetic is done by `map`, element by element.
 - loops: `lower(self, k, x, out)` names its outputs, and writes every element of them in
-  loops over rows or lanes, or by one of the macros gemm, gather, scatter, scatter_add.
+  loops over rows or lanes, or by one of the macros gemm, gather, scatter, scatter_add. An
+  elementwise op may be written so too: a row is then one element, of operands that it
+  broadcasts, and `turns` are its own loops.
 """
 
 from __future__ import annotations
@@ -72,6 +74,10 @@ class Kernel(Protocol):
         """x to the y-th, by IEEE's rules."""
         ...
 
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        """x * y + z, rounded once where the machine can: only for what may differ."""
+        ...
+
     def atan2(self, x: Any, y: Any) -> Any:
         """The angle of (y, x)."""
         ...
@@ -90,6 +96,10 @@ class Kernel(Protocol):
 
     def checked(self, i: Any, n: int) -> Any:
         """An index into n, from the front; out of range, the call is a BoundsError."""
+        ...
+
+    def required(self, x: Any, good: Any, said: str) -> Any:
+        """x, which must be good; where it is not, the call is an ArgumentError that says so."""
         ...
 
     def bits(self, x: Any) -> Any:
@@ -165,6 +175,10 @@ class Kernel(Protocol):
 
     def rows(self, x: Any, out: Any, *, axis: tuple[int, ...]) -> Iterator[Row]:
         """All elements of out, each with the elements of x along `axis`: out[row] = ..."""
+        ...
+
+    def turns(self, most: int, done: Var | None = None) -> Iterator[Any]:
+        """The numbers 0, 1, ... below `most`, until `done` is true wherever it is computed."""
         ...
 
     def inside(self, x: Any, t: Any, default: Any) -> Any:

@@ -75,8 +75,14 @@ class Op(Value):
     refused: ClassVar[dict[str, str]] = {}  # inputs that have none, each with the reason
     effect: ClassVar[str] = ""  # "ordered": never merged, removed, duplicated or replayed
     host: ClassVar[str] = ""  # why a compiled program calls NumPy for it
+    native: ClassVar[str] = ""  # the kernels that a compiled program has for it
     saves: ClassVar[bool] = False  # `save` gives (outputs, residuals) in place of keeps
     bodied: ClassVar[bool] = False  # runs ops of its own: they widen half, they refuse
+    draws: ClassVar[bool] = False  # random numbers, from keys
+    finishes: ClassVar[bool] = False  # its kernels take an epilogue, for each result
+    view: ClassVar[bool] = False  # NumPy's result is a view of memory that is there
+    careful: ClassVar[bool] = False  # forward keeps digits that a kernel would lose
+    grows: ClassVar[bool] = False  # its result may be heavy where its operands are not
     hot: ClassVar[bool] = False  # one output, fixed number of inputs: the short way to NumPy
     rule: ClassVar[dict[str, Rule]] = {}
     _pulls: ClassVar[dict[int, Any]] = {}
@@ -255,6 +261,8 @@ class Composite(Op):
     """A composition of other ops under one name: `expand` is written, all else follows."""
 
     expand: ClassVar[Callable[..., Any]]  # the result, in ops
+    fused: ClassVar[bool] = False  # as one kernel it beats a forward that is written apart
+    whole: ClassVar[bool] = False  # a function of the user's face, which is no op elsewhere
 
 
 @dataclass_transform(frozen_default=True)
@@ -297,7 +305,8 @@ def prepare(cls: Any) -> Any:
     cls.rule = {name: rule for name, rule in found.items() if rule is not None}
     cls._pulls, cls._pushes = {}, {}
     single = len(cls.outputs) == 1 and not cls.outputs[0].startswith("*")
-    cls.hot = single and not (cls.variadic or cls.saves or issubclass(cls, Composite))
+    slow = cls.variadic or cls.saves or cls.grows or issubclass(cls, Composite)
+    cls.hot = single and not slow
     return cls
 
 

@@ -96,11 +96,15 @@ class Deferred:
 def no_recipe(op: Op, mask: int) -> Any:
     """What stands in for a vjp: derived from the jvp, or an error when it is asked for."""
     if op.no_derivative or op.ahead(mask) is None:
-        return NoDerivative()
+        expands = hasattr(op, "expand") and not op.no_derivative
+        count = 1 if op.variadic else len(op.inputs)
+        return DERIVED["expand"](mask, count) if expands else NoDerivative()
     return DERIVED["vjp"](mask)
 
 
-DERIVED: dict[str, Any] = {}  # autodiff/derived.py: a vjp from a jvp, and the reverse
+DERIVED: dict[
+    str, Any
+] = {}  # autodiff/derived.py: a vjp from a jvp or an expansion, a jvp from a vjp
 
 
 class NoDerivative:

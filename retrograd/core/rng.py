@@ -21,21 +21,20 @@ from functools import partial
 import numpy as np
 
 from retrograd.core import rng_laws as laws
+from retrograd.core import rng_tries as tries
 from retrograd.core.errors import ArgumentError
-from retrograd.core.rng_gamma import exp, log, log1p_rest, log_poisson
 from retrograd.core.rng_laws import ARRAYS, layout
 
-DRAW, SPLIT, FOLD, _TRY = 0, 1, 2, 3  # counter domains
+DRAW, SPLIT, FOLD, TRY = 0, 1, 2, 3  # counter domains
 COUNTERS = 2**60  # in a domain
 _CHUNK = 1 << 14  # elements worked on at once: a dozen such arrays stay in the caches
-_ATTEMPTS = 128  # every sampler accepts with chance > 0.45: this bound is met once in 1e33
 
 
 def _integer(who, value, low, high):
     """An int in [low, high), or a refusal that begins with who."""
     right = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not (right and low <= value < high):
-        said = f"must be an integer in [{low}, {high}), got {value!r}"
+        said = f"must be an integer in [{low}, {high}); got {value!r}"
         raise ArgumentError(f"random.{who} {said}")
     return int(value)
 
@@ -44,7 +43,7 @@ def _parameter(who, value, shape, dtype, *, good):
     """The value for each element of shape, flat, refused where good(value) is false."""
     flat = np.broadcast_to(np.asarray(value, dtype), _extent(shape)).reshape(-1)
     if not np.all(good(flat)):
-        raise ArgumentError(f"random.{who}, got {flat[~good(flat)][0]}")
+        raise ArgumentError(f"random.{who}; got {flat[~good(flat)][0]}")
     return flat
 
 
@@ -113,10 +112,10 @@ def _subkey(key, domain, index):
 
 def _reject(key, out, left, attempt):
     """Replace out[left] by the first values that attempt(key of the try, elements) accepts."""
-    for k in range(_ATTEMPTS):
+    for k in range(tries.ATTEMPTS):
         if not left.size:
             break
-        trial, rest = _subkey(key, _TRY, k), []
+        trial, rest = _subkey(key, TRY, k), []
         for first in range(0, left.size, _CHUNK):
             part = left[first : first + _CHUNK]
             with np.errstate(all="ignore"):  # what happens in branches that are not taken
@@ -233,21 +232,7 @@ def bernoulli(key, p, shape) -> np.ndarray:
 # ---- rejection samplers ----
 
 
-def _truncated(words, low, end):
-    """A try for a normal x in [low, end], |low| <= end: x and the log of its chance."""
-    u, rate, width = _unit(words), (low + np.sqrt(low * low + 4)) * 0.5, end - low
-    mean, side = 1 / rate, low >= 0
-    # A tail is met by an exponential of the rate that rejects least (Robert 1995), cut off at
-    # width; a narrow interval by a uniform; a wide one around 0 by the normal itself.
-    far = np.maximum(log(u + (1 - u) * exp(-rate * width)) * -mean, 0)
-    far_chance = (far - mean) * (far - mean) * -0.5
-    flat = u * width
-    flat_chance = np.where(side, -flat * (low + flat * 0.5), (low + flat) * (low + flat) * -0.5)
-    free = _quantile(words)
-    free_chance = np.where((free >= low) & (free <= end), 0, -np.inf).astype(u.dtype)
-    wide = width > np.where(side, mean, 2.5)
-    x = np.where(wide, np.where(side, low + far, free), low + flat)
-    return x, np.where(wide, np.where(side, far_chance, free_chance), flat_chance)
+_truncated = partial(tries.truncated, ARRAYS)
 
 
 def truncated_normal(key, lower, upper, shape, dtype) -> np.ndarray:
@@ -257,17 +242,13 @@ def truncated_normal(key, lower, upper, shape, dtype) -> np.ndarray:
     said = "truncated_normal: upper must be above lower"
     lower = _parameter(said, lower, shape, dtype, good=lambda x: x < np.inf)
     upper = _parameter(said, upper, shape, dtype, good=lambda x: x > lower)
-    flip = np.abs(lower) > np.abs(upper)
-    near, end = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
 
     def attempt(trial, i):
-        """Mirrored, so that the end nearer to 0 is the lower one."""
+        """A try for each element of i."""
         one, other = _pairs(trial, i, dtype)
-        x, chance = _truncated(one, near[i], end[i])
-        x = np.clip(np.where(flip[i], -x, x), lower[i], upper[i])
-        return x, _minus_log(other) + chance >= 0
+        return tries.truncated_try(ARRAYS, one, other, lower[i], upper[i])
 
-    out = np.clip(np.zeros_like(lower), lower, upper)
+    out = tries.between(ARRAYS, np.zeros_like(lower), lower, upper)
     return _reject(key, out, np.arange(out.size), attempt).reshape(_extent(shape))
 
 
@@ -276,42 +257,25 @@ def gamma(key, a, shape, dtype, *, log_space=False) -> np.ndarray:
     layout("random.gamma", dtype)
     who = "gamma: a must be finite and > 0"
     a = _parameter(who, a, shape, dtype, good=lambda a: (a > 0) & (a < np.inf))
-    d = np.where(a < 1, a + 1, a) - 1 / 3  # below 1, the draw for a + 1 times u**(1 / a)
+    d = tries.gamma_centre(ARRAYS, a)
 
     def attempt(trial, i):
-        """Marsaglia and Tsang (2000), the log of the chance without large terms."""
+        """A try for each element of i."""
         one, other = _pairs(trial, i, dtype)
-        y = _quantile(one) / np.sqrt(9 * d[i])
-        chance = d[i] * (3 * log1p_rest(y) - y * y * y)
-        return d[i] * (1 + y) * (1 + y) * (1 + y), (y > -1) & (_minus_log(other) + chance > 0)
+        return tries.gamma_try(ARRAYS, one, other, d[i])
 
     out = _reject(key, d.copy(), np.arange(d.size), attempt)
 
     def finish(first, count):
-        """The power of u, in logarithms: it may be too small for a float."""
+        """The power of u, where a is below 1."""
         size, value = a[first : first + count], out[first : first + count]
-        power = _minus_log(_variates(key, first, count, dtype)) / np.minimum(size, 1)
-        logs = log(value) - np.where(size < 1, power, 0)
-        return logs if log_space else np.where(size < 1, exp(logs), value)
+        words = _variates(key, first, count, dtype)
+        return tries.gamma_scaled(ARRAYS, size, value, words, log_space=log_space)
 
     if not log_space and np.all(a >= 1):
         return out.reshape(_extent(shape))
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):  # what happens in branches that are not taken
         return _fill(shape, dtype, finish)
-
-
-def _poisson_few(u, lam):
-    """The least k whose distribution function reaches u, for small lam."""
-    mass = exp(-lam)
-    total, k = mass, np.zeros_like(u)
-    for n in range(1, 100):
-        more = (u > total) & (mass > 2.0**-64)  # rounding may hold the total below u for ever
-        if not more.any():
-            break
-        k += more
-        mass = mass * lam / n
-        total = total + mass
-    return k
 
 
 def poisson(key, lam, shape) -> np.ndarray:
@@ -320,21 +284,14 @@ def poisson(key, lam, shape) -> np.ndarray:
     lam = _parameter(who, lam, shape, np.float64, good=lambda x: (x >= 0) & (x <= 1e9))
 
     def attempt(trial, i):
-        """Transformed rejection with squeeze: Hörmann (1993), PTRS, for lam >= 10."""
+        """A try for each element of i."""
         one, other = _pairs(trial, i, np.float64)
-        b = 0.931 + 2.53 * np.sqrt(lam[i])
-        a = -0.059 + 0.02483 * b
-        u, v = _unit(one) - 0.5, _unit(other)
-        edge = np.maximum(0.5 - np.abs(u), 2.0**-64)
-        k = np.floor((2 * a / edge + b) * u + lam[i] + 0.43)
-        chance = log_poisson(np.maximum(k, 0), lam[i])
-        slow = log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (edge * edge) + b)) <= chance
-        quick = (edge >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
-        return k, (k >= 0) & (quick | slow)
+        return tries.poisson_try(ARRAYS, one, other, lam[i])
 
-    out, few = np.floor(lam), np.flatnonzero(lam < 10)
+    out, few = np.floor(lam), np.flatnonzero(lam < tries.FEW)
     for first in range(0, few.size, _CHUNK):
         part = few[first : first + _CHUNK]
-        out[part] = _poisson_few(_unit(blocks(key, DRAW, part)), lam[part])
-    out = _reject(key, out, np.flatnonzero(lam >= 10), attempt)
+        u = _unit(blocks(key, DRAW, part))
+        out[part] = tries.poisson_few(ARRAYS, u, lam[part])
+    out = _reject(key, out, np.flatnonzero(lam >= tries.FEW), attempt)
     return out.astype(np.int64).reshape(_extent(shape))

@@ -19,7 +19,7 @@ import numpy as np
 from retrograd.core.errors import DtypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     _Words = Sequence[Any]
 
@@ -33,6 +33,8 @@ class Arrays:
 
     where = staticmethod(np.where)
     sqrt = staticmethod(np.sqrt)
+    floor = staticmethod(np.floor)
+    abs = staticmethod(np.abs)
 
     def cast(self, x: Any, dtype: Any) -> Any:
         """x in another dtype."""
@@ -51,6 +53,32 @@ class Arrays:
         at = np.flatnonzero(mask)
         otherwise[at] = f(*(a[at] for a in args))
         return otherwise
+
+    def literal(self, value: Any) -> Any:
+        """A table."""
+        return value
+
+    def pick(self, x: Any, at: Any) -> Any:
+        """The numbers of a table at integers."""
+        return x[at]
+
+    def var(self, init: Any, like: Any = None) -> Slot:
+        """Numbers that loops may change."""
+        return Slot(init)
+
+    def turns(self, most: int, done: Slot | None = None) -> Iterator[Any]:
+        """The numbers from 0 up, until all are done."""
+        for turn in range(most):
+            if done is not None and np.all(done.value):
+                return
+            yield np.int64(turn)
+
+
+class Slot:
+    """Numbers that loops may change."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 ARRAYS = Arrays()
@@ -106,6 +134,11 @@ FORMATS = {
     ),
 }
 # fmt: on
+
+
+def words_of(dtype: Any) -> int:
+    """How many words make a float."""
+    return 1 if dtype == _F32 else 2
 
 
 def layout(who: str, dtype: Any) -> Format:

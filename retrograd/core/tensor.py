@@ -54,12 +54,18 @@ class Tensor(Operators):
     @property
     def shape(self) -> tuple[int, ...]:
         """The length of each axis."""
-        return self.array.shape
+        return self._bytes_or_spec().shape
 
     @property
     def dtype(self) -> np.dtype:
         """The dtype of the elements."""
-        return self.array.dtype
+        return self._bytes_or_spec().dtype
+
+    def _bytes_or_spec(self) -> Any:
+        if self._data is not None:
+            return self._data
+        spec = getattr(self._cell, "spec", None)
+        return self.array if spec is None else spec
 
     # -- the tape face -----------------------------------------------------------------
 

@@ -8,17 +8,10 @@ import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
+from retrograd.core.sources import INTERNAL
+
 if TYPE_CHECKING:
     from types import CodeType, FrameType
-
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-INTERNAL = {  # our own files: the user's line is the innermost frame that is in none of them
-    os.path.join(folder, name)
-    for folder, _, names in os.walk(PACKAGE)
-    for name in names
-    if name.endswith(".py")
-}
 
 
 class Where(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.core.interpret import apply
 from retrograd.core.replay import Region, region_now
+from retrograd.core.value import Value
 from retrograd.core.where import retold
 from retrograd.ir.graph import Graph
 from retrograd.ir.text import bodies
@@ -52,6 +53,8 @@ def _quiet(op: Op) -> Op:
 def _quietly(value: Any) -> Any:
     if isinstance(value, Graph):
         return silent(value)
+    if isinstance(value, Value):
+        return _quiet(value) if bodies(value) else value  # type: ignore[arg-type]
     return tuple(map(_quietly, value)) if type(value) is tuple else value
 
 

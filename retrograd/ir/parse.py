@@ -226,7 +226,7 @@ class Reader:
         if self.took("np"):
             return self.ufunc()
         if word.text in REGISTRY:
-            return _op(word, self.fields(), {})
+            return _Inner(word, self.fields())
         return self.fail("a value: a number, string, tuple, dtype, body or op")
 
     def number(self) -> complex:
@@ -269,6 +269,13 @@ class _Body(NamedTuple):
     path: str
 
 
+class _Inner(NamedTuple):
+    """An op in a field of another, whose bodies are written below that."""
+
+    name: Word
+    given: dict[str, Any]
+
+
 def _plain(text: str) -> Any:
     whole = text.lstrip("-").isdigit()
     return int(text) if whole else float(text)
@@ -287,4 +294,6 @@ def _filled(value: Any, found: dict[str, Graph], name: Word) -> Any:
         if value.path not in found:
             raise _fault(name, f"its body @{value.path} on the lines below")
         return found[value.path]
+    if isinstance(value, _Inner):
+        return _op(value.name, value.given, found)
     return tuple(_filled(v, found, name) for v in value) if type(value) is tuple else value

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from retrograd.core.spec import Spec
 from retrograd.core.value import Value
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ def _comment(node: Node, regions: dict[Region, int], *, lines: bool) -> str:
     return f"    # {'    '.join(words)}" if words else ""
 
 
-def written(op: Value) -> str:
-    """An op as text, with each body as a name."""
-    inner = [f"{n}={_field(getattr(op, n), n)}" for n in op.fields]
+def written(op: Value, path: str = "") -> str:
+    """An op as text, with each body as a name; `path` is where the op itself is held."""
+    inner = [f"{n}={_field(getattr(op, n), f'{path}{n}')}" for n in op.fields]
     return f"{type(op).__name__}({', '.join(inner)})"
 
 
@@ -75,14 +76,14 @@ def _field(value: Any, path: str) -> str:
         return f"({inner[0]},)" if len(inner) == 1 else f"({', '.join(inner)})"
     if _is_graph(value):
         return f"@{path}"
-    if isinstance(value, np.dtype):
+    if isinstance(value, (np.dtype, Spec)):
         return str(value)
     if isinstance(value, np.ufunc):
         return f"np.{value.__name__}"
     if isinstance(value, complex):  # repr would lose the sign of a zero
         return f"{value.real!r}:{value.imag!r}"
     if isinstance(value, Value):
-        return written(value)
+        return written(value, f"{path}.")
     return repr(value)
 
 
@@ -94,6 +95,8 @@ def bodies(op: Value) -> list[tuple[str, Graph]]:
 def _within(value: Any, path: str) -> list[tuple[str, Graph]]:
     if isinstance(value, tuple):
         return [found for i, v in enumerate(value) for found in _within(v, f"{path}.{i}")]
+    if isinstance(value, Value):
+        return [(f"{path}.{name}", body) for name, body in bodies(value)]
     return [(path, value)] if _is_graph(value) else []
 
 

@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from retrograd.core import tree
-from retrograd.core.errors import ArgumentError, TraceError
-from retrograd.core.interpret import EVAL, PURE, current, using
+from retrograd.core.errors import ArgumentError, BudgetError, TraceError
+from retrograd.core.interpret import EVAL, PURE, EvalTape, Watcher, current, using
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Box, Tensor
 from retrograd.ir.trace import trace
+from retrograd.jit import eager_slot
 from retrograd.jit.calls import Bound, Compiled
+from retrograd.jit.derivative import Derivatives
+from retrograd.jit.passes.watch import watch
 from retrograd.jit.results import Results
 from retrograd.jit.signature import Call, Reader, described, differs, rebuilt
 from retrograd.jit.threads import MAX_THREADS
+from retrograd.memory.sizes import bytes_of, room_for_loops
+from retrograd.memory.spill import directory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Bound", "Compiled", "Jitted", "Lowered", "jit"]
 
+eager_slot.register()
+SHARES = (2, 4, 8, 16, 64)  # of a budget, for the carries of loops: one part in so many
 OFTEN = 8  # programs of one function: more are worth a warning
 _PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -40,6 +47,7 @@ def jit(
     static: Sequence[str] | str = (),
     threads: int | None = None,
     budget: Any = None,
+    spill: Any = False,
     fast_math: bool = False,
 ) -> Any:
     """Compile a function: traced once for each signature, then one native call.
@@ -51,21 +59,25 @@ def jit(
 
     The memory of arguments named in `donate` is used for the results; their tensors cannot be
     used afterwards. `threads`: how many it runs on, else what `rg.set_threads` says.
-    `fast_math` is accepted and changes nothing yet.
+    `budget`: the bytes that a call may take, an int or text such as "256 MiB": all that it
+    makes, results too, but not the arguments. Values are then computed again where that
+    saves memory, with the same bits; if nothing fits, `BudgetError` says what would. With
+    `spill`, True or a directory, values may also go to a file and come back.
+    `fast_math`: results may differ from eager ones in the last places (docs/compiler.md says
+    how); otherwise every operation is rounded by itself, as IEEE 754 has it.
 
         @rg.jit(donate=("model", "state"))
         def step(model, state, batch): ...
 
-    Inside of grad, jvp, vmap and other jitted functions it is the plain function, and they
-    transform that: jit the outermost one. So it is where the tape records (an argument
-    requires a gradient, outside of `rg.no_grad`), and in `rg.debug.nans()`.
+    On a tape (in `rg.grad` and `rg.vjp`, or with an argument that requires a gradient) it is
+    one op, whose forward and backward are compiled. Inside of jvp, vmap, second derivatives
+    and other jitted functions it is the plain function, and they transform that: jit the
+    outermost one. In `rg.debug.nans()` the program looks at each of its values.
     """
-    options = _Options(_names(donate), _names(static), threads, fast_math)
     if budget is not None:
-        raise ArgumentError(
-            f"jit: a budget ({budget!r}) cannot be kept to yet; programs take the memory that "
-            f"they need. Leave budget out"
-        )
+        budget = bytes_of("jit", budget)
+    place = directory_of("jit", spill)
+    options = _Options(_names(donate), _names(static), threads, fast_math, budget, place)
     return functools.partial(Jitted, options=options) if f is None else Jitted(f, options)
 
 
@@ -74,6 +86,8 @@ class _Options(NamedTuple):
     static: frozenset[str]
     threads: int | None
     fast_math: bool
+    budget: int | None = None
+    spill: str | None = None
 
 
 def _names(given: Sequence[str] | str) -> frozenset[str]:
@@ -84,7 +98,9 @@ class Jitted:
     """A function that compiles itself when it is called."""
 
     def __init__(self, f: Callable[..., Any], options: _Options) -> None:
-        self.donate, self.static, self.threads, self.fast_math = options
+        self.donate, self.static, self.threads, self.fast_math, self.budget, self.spill = (
+            options
+        )
         if not callable(f):
             raise ArgumentError(
                 f"jit: it takes a function; got a {type(f).__name__}",
@@ -100,6 +116,7 @@ class Jitted:
         self.signature = inspect.signature(f)
         self.programs: dict[tuple[Any, ...], Compiled] = {}
         self.traces = 0
+        self.derivatives = Derivatives(self)
         self._last: tuple[list[Any], Any] = (
             [None],
             None,
@@ -130,13 +147,38 @@ class Jitted:
         """Run; compile first where this signature is new."""
         level = current.get()
         if level is not EVAL and level is not PURE:
+            return self._within(level, args, kwargs)
+        given = self.arguments(args, kwargs)
+        read = self.read(given)
+        if read.boxed:
+            return self.function(*args, **kwargs)
+        if level is EVAL and read.tracked:
+            return self._recorded(read, given, args, kwargs)
+        program = self.find(read.key, given)
+        if level is EVAL and program.tracked:
+            return self._recorded(read, given, args, kwargs)
+        return program.run(read.data, read.arrays)
+
+    def _within(self, level: Any, args: Any, kwargs: Any) -> Any:
+        """The call at other levels: on a tape of values, watched, or the plain function."""
+        tape = isinstance(level, EvalTape)
+        watched = isinstance(level, Watcher) and level.compiles and level.outer in (EVAL, PURE)
+        if not tape and not watched:
             return self.function(*args, **kwargs)
         given = self.arguments(args, kwargs)
         read = self.read(given)
-        program = None if read.boxed else self.find(read.key, given)
-        if program is None or (level is EVAL and (read.tracked or program.tracked)):
-            return self.function(*args, **kwargs)
-        return program.run(read.data, read.arrays)
+        if tape and not read.boxed:
+            return self._recorded(read, given, args, kwargs)
+        if watched and not read.boxed:
+            program = self.find([*read.key, type(level)], given, level)
+            if level.outer is PURE or not (read.tracked or program.tracked):
+                return program.run(read.data, read.arrays)
+        return self.function(*args, **kwargs)
+
+    def _recorded(self, read: Reader, given: Any, args: Any, kwargs: Any) -> Any:
+        """The call as one op of a tape; the plain function where that cannot be."""
+        found = self.derivatives.find(read, given)
+        return found(read.data, read.arrays) if found else self.function(*args, **kwargs)
 
     # -- signatures --------------------------------------------------------------------------
 
@@ -166,25 +208,45 @@ class Jitted:
                 reader.argument(value)
         return reader
 
-    def find(self, key: list[Any], given: Sequence[tuple[str, Any]]) -> Compiled:
+    def find(
+        self, key: list[Any], given: Sequence[tuple[str, Any]], watcher: Any = None
+    ) -> Compiled:
         """The program for a signature, compiled if there is none yet."""
         last, program = self._last
         if key == last:
             return program
         found = self.programs.get(tuple(key))
         if found is None:
-            found = self._new(key, given)
+            found = self._new(key, given, watcher)
         self._last = (key, found)
         return found
 
-    def _new(self, key: list[Any], given: Sequence[tuple[str, Any]]) -> Compiled:
+    def _new(self, key: list[Any], given: Sequence[tuple[str, Any]], watcher: Any) -> Compiled:
         with self._lock:
             known = tuple(key)
             if known not in self.programs:
                 call = described(key, given, self.static, self.donate)
-                self.programs[known] = self._lowered(call).compile()
+                self.programs[known] = self._fitting(call, watcher)
                 self._warn()
             return self.programs[known]
+
+    def _fitting(self, call: Call, watcher: Any) -> Compiled:
+        """A program; where none fits the budget, one whose loops keep fewer carries."""
+        try:
+            return self.trace(call, watcher).compile()
+        except BudgetError as error:
+            assert self.budget is not None
+            for part in SHARES:
+                token = room_for_loops.set(self.budget // part)
+                try:
+                    lowered = self.trace(call, watcher)
+                    if any(n.op.bodied for n in lowered.graph.nodes):
+                        return lowered.compile()
+                except BudgetError:
+                    continue
+                finally:
+                    room_for_loops.reset(token)
+            raise error from None
 
     def _warn(self) -> None:
         if len(self.programs) == OFTEN:
@@ -198,7 +260,8 @@ class Jitted:
 
     # -- ahead of time -----------------------------------------------------------------------
 
-    def _lowered(self, call: Call) -> Lowered:
+    def trace(self, call: Call, watcher: Any = None) -> Lowered:
+        """The graph for arguments that were described; a watcher looks on after each op."""
         self.traces += 1
         results: list[Results] = []
 
@@ -217,6 +280,8 @@ class Jitted:
                     f"{self.who}: it uses a tensor {t.spec} of another transform, which has "
                     f"ended; return it from there, and make it an argument here"
                 )
+        if watcher is not None:
+            graph = watch(graph, watcher.looker)
         return Lowered(self, call, graph, captured, results[0])
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -231,7 +296,7 @@ class Jitted:
         named = {k: tree.map(_stand_in, v) for k, v in kwargs.items()}
         given = self.arguments(made, named)
         key = self.read(given).key
-        return self._lowered(described(key, given, self.static, self.donate))
+        return self.trace(described(key, given, self.static, self.donate))
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How the program for these arguments runs: passes, kernels, times, memory.

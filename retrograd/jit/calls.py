@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import EVAL, PURE, current
+from retrograd.core.replay import accounting, region_now
 from retrograd.core.tensor import Tensor
+from retrograd.jit.limit import Limit
 from retrograd.jit.signature import Dead, Reader, described, differs
+from retrograd.jit.threads import get_threads
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -32,13 +35,18 @@ class Compiled:
         self.lowered, self.call = lowered, lowered.call
         self.leaves = self.call.data
         self.donated = [i for i, x in enumerate(self.leaves) if x.donated]
-        self.program = compiled(lowered.graph, tuple(self.donated))
-        self.execute = execute.Executable(self.program, lowered.f.threads)
+        self.limit = Limit.of(lowered.f)
+        self.program = compiled(
+            lowered.graph, tuple(self.donated), limit=self.limit, fast=lowered.f.fast_math
+        )
+        limit = self.limit
+        most = (limit.threads, limit.spill) if limit is not None else ()
+        self.execute = execute.Executable(self.program, lowered.f.threads, *most)
         self.results = lowered.results
         self.captured = lowered.captured
         self.tracked = any(t.requires_grad for t in self.captured)
-        graph = self.program.graph
-        self.passing = [(k, i) for k, i in enumerate(graph.outputs) if i < len(self.leaves)]
+        outputs = self.program.outputs
+        self.passing = [(k, i) for k, i in enumerate(outputs) if i < len(self.leaves)]
         self.addresses, self.plain = execute.addresses, execute.plain
         self.deferred, self.dead = execute.deferred, Dead(lowered.f.who)
         self._hidden: tuple[list[Any], list[Any], list[int]] = ([], [], [])
@@ -58,6 +66,8 @@ class Compiled:
     def run(self, data: Sequence[Any], arrays: list[np.ndarray]) -> Any:
         """The results for the data of a call."""
         plain = self.plain
+        if self.limit is not None:
+            self._within([(i, a) for i, a in enumerate(arrays) if plain(a) is not a])
         arrays[:] = [plain(a) for a in arrays]  # in place: `_own` counts who holds them
         return self.fly(data, arrays, self.addresses(arrays))
 
@@ -67,10 +77,19 @@ class Compiled:
         if self.donated:
             self.deferred()
             mine = self._own(data, arrays, pointers)
+            if self.limit is not None:
+                reused = set(self.program.reuse.values())
+                self._within([(i, arrays[i]) for i in reused if i not in mine])
         if self.captured:
             hidden, places = self._captured()
             arrays, pointers = arrays + hidden, pointers + places
+        account = accounting(region_now.get())
+        if account is not None:  # of rg.budget: it is charged what the call takes
+            threads = self.execute.threads or get_threads()
+            account.before(self.program.taken(threads), self.lowered.f.who)
         made = self.execute.run(arrays, pointers, mine)
+        if account is not None:
+            account.ledger.count_all(made, arrays)
         for k, i in self.passing:
             if not isinstance(data[i], Tensor):
                 made[k] = made[k].copy()  # an array of the caller's, who may write to it
@@ -78,6 +97,12 @@ class Compiled:
             if isinstance(data[i], Tensor):
                 data[i]._data, data[i]._cell = None, self.dead
         return self.results.tree(made)
+
+    def _within(self, copies: Sequence[tuple[int, np.ndarray]]) -> None:
+        """Refuse what would need more memory than the budget gives."""
+        assert self.limit is not None
+        named = [(self.leaves[i].path, a) for i, a in copies]
+        self.limit.check(self.program.taken(self.limit.threads), named)
 
     def _captured(self) -> tuple[list[np.ndarray], list[int]]:
         """Arrays and addresses of the tensors from outside, which may have been written to."""
@@ -149,10 +174,10 @@ class Bound:
         values = level is EVAL or level is PURE
         read = f.read(given[len(self.given) :]) if values else Reader("")
         if not values or read.boxed or fixed.boxed:
-            return f.function(*self.args, *args, **kwargs)
+            return f(*self.args, *args, **kwargs)
         program = f.find(fixed.key + read.key, given)
         if level is EVAL and (read.tracked or fixed.tracked or program.tracked):
-            return f.function(*self.args, *args, **kwargs)
+            return f(*self.args, *args, **kwargs)
         arrays, places = self._ready or self._prepared(program)
         plain, more = program.plain, read.arrays
         more[:] = [plain(a) for a in more]

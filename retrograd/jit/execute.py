@@ -11,27 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.core.errors import BoundsError, RetrogradError
+from retrograd.core.errors import RetrogradError
 from retrograd.core.interpret import compute
 from retrograd.core.quiet import loud, quiet
 from retrograd.jit.llvm.arena import Arenas
+from retrograd.jit.llvm.faults import NOTHING
 from retrograd.jit.llvm.poll import Poll
-from retrograd.jit.llvm.program import FINE, HEAD
-from retrograd.jit.threads import get_threads
+from retrograd.jit.llvm.ready import FINE, HEAD, Ahead, HostCall
+from retrograd.jit.threads import MAX_THREADS, get_threads
+from retrograd.memory.spill import SpillFiles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from retrograd.jit.llvm.program import HostCall, Program
+    from retrograd.jit.llvm.ready import Program
+    from retrograd.jit.steps import Spill
+    from retrograd.memory.spill import SpillFile
 
 __all__ = ["Executable", "addresses", "deferred", "plain"]
 
 _PLAIN = 0x101  # NumPy's flags for row-major and aligned
 
 
-def _host(program: Program, number: int, bufs: int) -> None:
+def _host(program: Program, file: SpillFile | None, number: int, bufs: int) -> None:
     """Run a node in Python; what it raises names the user's line."""
     call = program.hosts[number]
+    if file is not None and not isinstance(call, HostCall):
+        _move(file, call, bufs)
+        return
     try:
         _run(call, bufs)
     except RetrogradError as error:
@@ -39,6 +46,16 @@ def _host(program: Program, number: int, bufs: int) -> None:
     except Exception as error:
         error.add_note(f"  at  {call.node.where}")
         raise
+
+
+def _move(file: SpillFile, call: Spill | Ahead, bufs: int) -> None:
+    """A value to the file of the call or back, or a word about what will be read."""
+    if isinstance(call, Ahead):
+        for s in call.spills:
+            file.expect(s.nbytes, s.at)
+        return
+    address = ctypes.c_int64.from_address(bufs).value
+    (file.read if call.back else file.write)(address, call.nbytes, call.at)
 
 
 def _run(call: HostCall, bufs: int) -> None:
@@ -102,22 +119,29 @@ def plain(a: np.ndarray) -> np.ndarray:
 class Executable:
     """A program with the memory for its calls."""
 
-    def __init__(self, program: Program, threads: int | None = None) -> None:
-        self.program, self.threads = program, threads
-        graph = program.graph
-        self.given = len(graph.inputs)
-        self.outputs = graph.outputs
-        made = list(dict.fromkeys(v for v in graph.outputs if v >= self.given))
+    def __init__(
+        self,
+        program: Program,
+        threads: int | None = None,
+        most: int = MAX_THREADS,
+        spill: str | None = None,
+    ) -> None:
+        self.program, self.threads, self.most = program, threads, most
+        file = program.course.file if program.course else 0
+        self.files = SpillFiles(spill, file) if file and spill else None
+        self.given, self.outputs = program.given, program.outputs
+        made = list(dict.fromkeys(v for v in self.outputs if v >= self.given))
         self.where = {v: k for k, v in enumerate(made)}
-        self.made = [(graph.specs[v].shape, graph.specs[v].dtype) for v in made]
+        self.made = [(program.specs[v].shape, program.specs[v].dtype) for v in made]
         self.reuse = [(self.where[v], i) for v, i in program.reuse.items()]
         # an output that was met before is a copy: its owner may give its memory away
-        self.again = [k for k, v in enumerate(graph.outputs) if v in graph.outputs[:k]]
-        self.simple = made == list(graph.outputs)
+        self.again = [k for k, v in enumerate(self.outputs) if v in self.outputs[:k]]
+        self.simple = made == list(self.outputs)
         self.fixed = [np.ascontiguousarray(c) for c in program.constants]
         self.constants = addresses(self.fixed)
-        words = HEAD + self.given + len(made) + len(self.fixed) + 1  # the last is the status
-        self.block, self.status = ctypes.c_int64 * words, 8 * (words - 1)
+        self.status = HEAD + self.given + len(made) + len(self.fixed)
+        self.unhurt = (FINE, *[NOTHING] * len(program.faults.rows))
+        self.block = ctypes.c_int64 * (self.status + len(self.unhurt))
         self.function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(program.address)
         self.arenas: dict[int, Arenas] = {}
 
@@ -135,21 +159,24 @@ class Executable:
         self, arrays: Sequence[np.ndarray], pointers: list[int], mine: Collection[int] = ()
     ) -> list[np.ndarray]:
         """As the call, for arrays that are plain and whose addresses are known."""
-        made = self._outputs(arrays, mine) if mine else [np.empty(s, d) for s, d in self.made]
-        threads = self.threads or get_threads()
+        made = self._outputs(arrays, mine) if mine else self._fresh()
+        threads = min(self.threads or get_threads(), self.most)
         arenas = self.arenas[threads] if threads in self.arenas else self._arenas(threads)
+        file = self.files.take() if self.files else None
         arena = arenas.take()
         block = self.block()
         at = ctypes.addressof(block)
-        poll, base = self._poll(), arena.base
+        poll, base = self._poll(file), arena.base
         ask = poll.address if poll else 0
         main = ask if get_ident() == main_thread().ident else 0
-        head = (base, base + self.program.arena, threads, at + self.status, ask, main)
-        block[:] = [*head, *pointers, *addresses(made), *self.constants, FINE]
+        head = (base, base + self.program.arena, threads, at + 8 * self.status, ask, main)
+        block[:] = [*head, *pointers, *addresses(made), *self.constants, *self.unhurt]
         try:
             self._fly(poll, block, at, spoils=bool(mine))
         finally:
             arenas.give(arena)
+            if self.files and file:
+                self.files.give(file)
         if self.simple:
             return made
         found = [arrays[v] if v < self.given else made[self.where[v]] for v in self.outputs]
@@ -157,12 +184,12 @@ class Executable:
             found[k] = found[k].copy()
         return found
 
-    def _poll(self) -> Poll | None:
+    def _poll(self, file: SpillFile | None) -> Poll | None:
         """What Python is asked through, in programs that ask."""
         program = self.program
         if not program.polls and not program.hosts:
             return None
-        return Poll(partial(_host, program))
+        return Poll(partial(_host, program, file))
 
     def _fly(self, poll: Poll | None, block: Any, at: int, *, spoils: bool) -> None:
         """Call; raise what went wrong in it."""
@@ -174,10 +201,10 @@ class Executable:
                 raise
             defer(error)
         if self._failed(poll, block):
-            self._raise(poll, block[-1])
+            self._raise(poll, block)
 
     def _failed(self, poll: Poll | None, block: Any) -> bool:
-        return block[-1] != FINE or (poll is not None and poll.caught)
+        return block[self.status] != FINE or (poll is not None and poll.caught)
 
     def _outputs(self, arrays: Sequence[np.ndarray], mine: Collection[int]) -> list[Any]:
         made: list[Any] = [None] * len(self.made)
@@ -188,17 +215,19 @@ class Executable:
             np.empty(*spec) if a is None else a for a, spec in zip(made, self.made, strict=True)
         ]
 
+    def _fresh(self) -> list[Any]:
+        """New memory for the outputs."""
+        return [np.empty(shape, dtype) for shape, dtype in self.made]
+
     def _arenas(self, threads: int) -> Arenas:
         size = self.program.arena + threads * self.program.scratch + 64
         return self.arenas.setdefault(threads, Arenas(size))
 
-    def _raise(self, poll: Poll | None, status: int) -> None:
+    def _raise(self, poll: Poll | None, block: Any) -> None:
         if poll:
             poll.raise_caught()
-        raise BoundsError(
-            "an index of a compiled program is outside its axis",
-            at=self.program.wheres[status],
-        )
+        node, *words = block[self.status :]
+        raise self.program.faults.error(node, words, self.program.wheres)
 
 
 # -- interrupts after donated memory was written -----------------------------------------------

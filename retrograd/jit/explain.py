@@ -17,10 +17,10 @@ from retrograd.jit.llvm.program import build
 from retrograd.jit.llvm.timing import Entry, Stopwatch
 from retrograd.jit.passes import steps
 from retrograd.jit.passes.rewrite import effectful
-from retrograd.jit.plan import rounded
 from retrograd.jit.report import Memory, Report, StepReport, ValueReport
 from retrograd.jit.threads import get_threads
 from retrograd.jit.write_file import write_file
+from retrograd.memory.problem import rounded
 from retrograd.ops.literal import Literal
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Explanation(Report):
 def explain(compiled: Compiled, arrays: Sequence[np.ndarray]) -> Explanation:
     """A program, run on arrays and measured."""
     lowered, f = compiled.lowered, compiled.lowered.f
-    graphs = [("traced", lowered.graph), *steps(lowered.graph, kernels_of)]
+    fast = f.fast_math
+    graphs = [("traced", lowered.graph), *steps(lowered.graph, kernels_of, fast=fast)]
     arrays = [*arrays, *(t.array for t in lowered.captured)]
     clock = Stopwatch()
     program = build(graphs[-1][1], chosen(), tuple(compiled.donated), clock)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from retrograd.jit.group import Builder, Built, row_shapes
+from retrograd.jit.group import Builder, Built, is_cut, row_shapes
+from retrograd.jit.in_place import free, replaced
 from retrograd.jit.loops.analyse import expressions
 from retrograd.jit.loops.arrays import Array, stored
 from retrograd.jit.loops.expr import Buffer
@@ -27,7 +28,9 @@ from retrograd.jit.lowering import (
     kind_of,
     price_of,
 )
-from retrograd.jit.steps import Call, Loops, Product, Step, View, contiguous
+from retrograd.jit.readers import Readers
+from retrograd.jit.sinks import sink
+from retrograd.jit.steps import Call, Finished, Loops, Product, Step, View, contiguous
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["fuse"]
 
 DEAR = 12  # operations: more are not computed twice
+NOT_FREE, FAR = 5, 64  # operations: more are not computed for each of so many readers
 DEEP = 100  # operations in a chain, so that neither we nor LLVM recurse too far
 WIDE = 24  # roots in a kernel
-ROWS = 64  # fewer rows do not occupy the threads: such reductions stay alone
+ROWS = 32  # fewer rows do not occupy the threads: such reductions stay alone
 LONG = 1 << 14
 NEAR = 64  # steps back that a root looks for a kernel to join
 
@@ -97,8 +101,15 @@ class Fusion:
                 for i, v in enumerate(node.inputs):
                     view = self.views[at, i] = self._view(v)
                     roots.add(view.value)
+        for at in range(len(graph.nodes)):
+            if self.kinds[at] == PRODUCT or self._finishes(at):
+                roots |= {v for v in [sink(self, at)] if v is not None}
         self._dear(roots)
         return roots
+
+    def _finishes(self, at: int) -> bool:
+        """Whether a call has kernels that take an epilogue."""
+        return self.kinds[at] == CALL and self.graph.nodes[at].op.finishes
 
     def outs(self, at: int) -> range:
         """The values of a node."""
@@ -142,17 +153,17 @@ class Fusion:
             for v in self.outs(at):
                 users = len(self.users.get(v, ()))
                 size = self.graph.specs[v].size
-                spread = any(self._larger(u, size) for u in self.users.get(v, ()))
+                spread = max((self._times(u, size) for u in self.users.get(v, ())), default=1)
                 if v not in roots and self.kinds[at] == INLINE and total:
-                    many = users > 1 or spread
-                    if (many and total >= DEAR and node.inputs) or depth >= DEEP:
+                    many = users > 1 or spread > 2
+                    least = DEAR if spread < FAR else NOT_FREE
+                    if (many and total >= least and node.inputs) or depth >= DEEP:
                         roots.add(v)
                 cost[v] = (0, 0) if v in roots else (total, depth)
 
-    def _larger(self, user: int, size: int) -> bool:
-        """Whether a user reads elements of a value more than once."""
-        specs = self.graph.nodes[user].specs
-        return any(s.size > 2 * size for s in specs)
+    def _times(self, user: int, size: int) -> float:
+        """How often a user reads each element of a value."""
+        return max((s.size for s in self.graph.nodes[user].specs), default=0) / max(size, 1)
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -160,7 +171,9 @@ class Fusion:
         """All steps in order."""
         for at, node in enumerate(self.graph.nodes):
             kind, outs = self.kinds[at], [v for v in self.outs(at) if v in self.roots]
-            if kind == CALL:
+            if self._finishes(at):
+                self._append(Finished(at, node.inputs, outs[0]), outs)
+            elif kind == CALL:
                 self._append(Call(at), list(self.outs(at)))
             elif kind == PRODUCT and self._real(node):
                 a, b = self.views[at, 0], self.views[at, 1]
@@ -170,7 +183,8 @@ class Fusion:
             elif outs:
                 for v in outs:
                     self._join(at, [v])
-        return [self._finished(s) for s in self.steps]
+        self.readers = Readers(self.steps, self._reads, self.graph.outputs)
+        return [self._finished(at, s) for at, s in enumerate(self.steps)]
 
     def _real(self, node: Node) -> bool:
         return node.specs[0].dtype.name in ("float32", "float64")
@@ -205,7 +219,8 @@ class Fusion:
         earliest = max(needs, default=0)
         for p in range(len(self.steps) - 1, max(earliest, len(self.steps) - NEAR) - 1, -1):
             group = self.steps[p]
-            if isinstance(group, Product) and p in needs and self._after(group, frame, values):
+            heavy = isinstance(group, Product | Finished) and p in needs
+            if heavy and self._after(group, frame, values):
                 self.place.update(dict.fromkeys(values, p))
                 return
             if not isinstance(group, Group) or len(group.roots) >= WIDE:
@@ -221,33 +236,29 @@ class Fusion:
         group.built = self._build(frame, group.roots)
         self._append(group, values)
 
-    def _after(self, product: Product, frame: Any, values: list[int]) -> bool:
+    def _after(self, product: Product | Finished, frame: Any, values: list[int]) -> bool:
         """Make roots of a product's results while these are stored, if they fit."""
         shape = self.graph.specs[product.out].shape
-        if frame != (shape, ()) or len(product.roots) >= WIDE or self._in_place(values):
+        if frame != (shape, ()) or len(product.roots) >= WIDE:
+            return False
+        inside = replaced(self, values)
+        if inside and inside - free(self, product):
             return False
         try:
             built = self._build(frame, [*product.roots, *values])
         except MismatchError:
             return False
+        if built.checks:
+            return False
         own = flat(map(Ix.of, built.kernel.axes), shape)
         for e in expressions(built.kernel.body):
-            if e.op == "checked":
-                return False
             if e.op == "load" and e.data[0].name == product.out and e.data[1] != own:
                 return False
         product.roots += values
         product.built = built
+        if isinstance(product, Product):
+            product.apart |= bool(inside)
         return True
-
-    def _in_place(self, values: list[int]) -> bool:
-        """Whether an output could take the memory of a donated input that it is made of."""
-        for v in values:
-            if v in self.graph.outputs:
-                given = self._needed(self.maker[v][0]) & self.donated
-                if any(self._alike(v, i) for i in given):
-                    return True
-        return False
 
     def _needed(self, at: int) -> set[int]:
         """The values in memory that a node's kernel reads, through what is inline."""
@@ -280,6 +291,9 @@ class Fusion:
         if shape == other and (not inner or not others):
             joint = (shape, inner or others)
             return None if self._few(joint) else joint
+        for whole, plain in ((a, b), (b, a)):
+            if is_cut(whole, plain) and not self._few(whole):
+                return whole
         rows = row_shapes(shape, inner)
         if inner and not others and other in rows and not self._few(a):
             return a
@@ -339,23 +353,31 @@ class Fusion:
         spec = self.graph.specs[value]
         return Buffer(spec.shape, spec.dtype, value)
 
-    def _finished(self, step: Any) -> Step:
+    def _finished(self, at: int, step: Any) -> Step:
         """A step as it will be written: only what others read is stored."""
         if isinstance(step, Call):
             return step
-        wanted = self._read_outside(step)
-        if isinstance(step, Product):
-            return self._finished_product(step, wanted)
-        built = Builder(self, Frame(*step.frame), step.roots, wanted).build()
+        if isinstance(step, Product | Finished):
+            wanted = self.readers.outside(at, {*step.roots, step.out})
+            found = self._finished_product(step, wanted)
+            self.readers.again(at)
+            return found
+        wanted = self.readers.outside(at, step.roots)
+        built = step.built
+        if not wanted.issuperset(step.roots):
+            built = Builder(self, Frame(*step.frame), step.roots, wanted).build()
         nodes = [self.maker[v][0] for v in step.roots]
         return Loops(built.kernel, nodes, sorted(built.reads), built.stores)
 
-    def _finished_product(self, step: Product, wanted: set[int]) -> Product:
+    def _finished_product(self, step: Product | Finished, wanted: set[int]) -> Step:
         step.target = step.out
+        if isinstance(step, Finished) and not step.roots:
+            return Call(step.node)
         if step.roots:
             shape = self.graph.specs[step.out].shape
             mine = {v for v in step.roots if v in wanted}
-            step.built = Builder(self, Frame(shape), step.roots, mine).build()
+            if len(mine) < len(step.roots):
+                step.built = Builder(self, Frame(shape), step.roots, mine).build()
             alike = [v for v in step.roots if v in mine and self._alike(v, step.out)]
             if step.out not in wanted and alike:
                 step.target = alike[0]
@@ -364,16 +386,7 @@ class Fusion:
     def _alike(self, v: int, other: int) -> bool:
         return self.graph.specs[v] == self.graph.specs[other]
 
-    def _read_outside(self, step: Any) -> set[int]:
-        """The values of a step that another one reads, or that are outputs."""
-        mine = {*step.roots, *([step.out] if isinstance(step, Product) else [])}
-        wanted = {v for v in mine if v in self.graph.outputs}
-        for s in self.steps:
-            if s is not step:
-                wanted |= mine & self._reads(s)
-        return wanted
-
     def _reads(self, step: Any) -> set[int]:
         if isinstance(step, Call):
             return set(self.graph.nodes[step.node].inputs)
-        return step.reads if isinstance(step, Product) else step.built.reads
+        return step.reads if isinstance(step, Product | Finished) else step.built.reads

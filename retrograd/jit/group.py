@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.loops.analyse import expressions
 from retrograd.jit.loops.arrays import Array, stored
-from retrograd.jit.loops.expr import Buffer, For, Kernel, Store
+from retrograd.jit.loops.expr import CHECKS, Buffer, For, Kernel, Store
 from retrograd.jit.loops.index import flat
 from retrograd.jit.loops.merge import merged
 from retrograd.jit.loops.record import Frame, MismatchError, Out
@@ -16,7 +17,7 @@ from retrograd.jit.lowering import INLINE, Lowering
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Builder", "Built", "Loops", "row_shapes"]
+__all__ = ["Builder", "Built", "Loops", "is_cut", "row_shapes"]
 
 Loops = tuple[tuple[int, ...], tuple[int, ...]]  # a shape, and which of its axes are inner
 
@@ -28,6 +29,7 @@ class Built:
     kernel: Kernel
     reads: set[int]
     stores: list[int]
+    checks: bool = False  # whether it may refuse what it meets
 
 
 class Builder:
@@ -57,13 +59,11 @@ class Builder:
                 self._loops(at)
         body = merged(self.low.k.body)
         kernel = Kernel(self.frame.outer_axes, body, self.low.table)
-        reads = self._reads(kernel)
+        found = list(expressions(kernel.body))
+        loads = [e.data[0] for e in found if e.op == "load"]
+        reads = {b.name for b in loads if b.constant is None and b.name not in self.done}
         stores = [v for v in self.roots if v in self.wanted]
-        return Built(kernel, reads, stores)
-
-    def _reads(self, kernel: Kernel) -> set[int]:
-        loads = [e.data[0] for e in expressions(kernel.body) if e.op == "load"]
-        return {b.name for b in loads if b.constant is None and b.name not in self.done}
+        return Built(kernel, reads, stores, any(e.op in CHECKS for e in found))
 
     def _outside(self, inputs: Sequence[int]) -> None:
         """Values in memory that were made before this kernel."""
@@ -91,8 +91,11 @@ class Builder:
         """An elementwise root: at every turn of the inner loops, or once a row."""
         spec = self.fusion.graph.specs[v]
         array = self.fusion.array(v, self.low, self.known)
-        full = spec.shape == self.frame.shape
+        cut = is_cut((self.frame.shape, self.frame.inner), (spec.shape, ()))
+        full = spec.shape == self.frame.shape or cut
         index = self.frame.index if full else self.frame.row(spec.shape)
+        if cut:
+            index = (flat(index, self.frame.shape),)
         if not full and spec.shape not in row_shapes(self.frame.shape, self.frame.inner):
             raise MismatchError
         e = array.at(index)
@@ -140,6 +143,12 @@ class Builder:
 
 def _refused(_: Any) -> Any:
     raise MismatchError
+
+
+def is_cut(whole: Loops, plain: Loops) -> bool:
+    """Whether loops are those of an array of one axis, cut into rows that are reduced."""
+    (shape, inner), (line, none) = whole, plain
+    return not none and len(line) == 1 and inner == (1,) and prod(shape) == line[0]
 
 
 def row_shapes(shape: tuple[int, ...], inner: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -34,14 +34,15 @@ INLINE, LOOPS, PRODUCT, CALL = "inline", "loops", "product", "call"
 SMALL = 64  # elements of a literal that is written into code
 SHORT = 8  # elements of a sum that is written out
 DEAR = 12  # operations of a function such as exp, about
-CHEAP = ("abs", "sqrt", "maximum")  # functions that are an instruction or two
+CHEAP = ("abs", "maximum")  # functions that are an instruction or two
+SLOW = {"div": 6, "sqrt": 6}  # instructions that take as long as so many others
 
 
 @cache
 def _writes_outputs(cls: Any) -> bool:
     """Whether `lower` names its outputs: the form that is written in loops."""
     names = inspect.signature(cls.lower).parameters  # type: ignore[attr-defined]
-    return not issubclass(cls, Elementwise) and any(o in names for o in cls.outputs)  # type: ignore[attr-defined]
+    return any(o in names for o in cls.outputs)  # type: ignore[attr-defined]
 
 
 def kind_of(graph: Graph, node: Node) -> str:
@@ -80,6 +81,8 @@ def _tried(op: Any, specs: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[str,
 def _price(e: Expr) -> int:
     if e.op in ("number", "load", "place", "cast"):
         return 0
+    if e.op in SLOW:
+        return SLOW[e.op]
     return DEAR if e.op in FUNCTIONS and e.op not in CHEAP else 1
 
 
@@ -92,11 +95,11 @@ class Lowering:
 
     def lowered(self, op: Any, arrays: Sequence[Array], outs: Sequence[Any]) -> list[Any]:
         """The outputs of an op: arrays, or the `Out`s that its loops write."""
-        if isinstance(op, Elementwise):
+        kind: Any = type(op)
+        if isinstance(op, Elementwise) and not _writes_outputs(kind):
             return [self._elementwise(op, arrays, outs[0])]
         if isinstance(op, Sum) and 0 < count(arrays[0].shape, op.axis) <= SHORT:
             return [_written_out(arrays[0], op.axis, outs[0])]
-        kind: Any = type(op)
         if _writes_outputs(kind):
             made = [Out(self.k, s.shape, s.dtype) for s in outs]
             op.lower(self.k, *arrays, *made)
@@ -119,7 +122,7 @@ class Lowering:
             found = op.lower(self.k, *args)
             return cast(number(self.table, found, spec.dtype), spec.dtype)
 
-        return remembered(Array(spec.shape, spec.dtype, at))
+        return remembered(Array(spec.shape, spec.dtype, self.k.later(at)))
 
 
 def _written_out(x: Array, axis: tuple[int, ...], spec: Any) -> Array:

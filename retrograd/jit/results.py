@@ -36,6 +36,11 @@ class Results:
         ]
         self.build = builder(interned(structure))
 
+    def filled(self, tensors: Sequence[Tensor]) -> Any:
+        """The tree, with tensors that were computed; none of them stands for a number."""
+        made = iter(tensors)
+        return self.build([next(made) if s is None else s[0] for s in self.static])
+
     def tree(self, arrays: Sequence[np.ndarray]) -> Any:
         """The tree, with what a call computed."""
         if self.plain:

@@ -10,8 +10,19 @@ if TYPE_CHECKING:
 
     from retrograd.jit.group import Built
     from retrograd.jit.loops.expr import Kernel
+    from retrograd.memory.frontier import Choice
 
-__all__ = ["Call", "Loops", "Product", "Step", "View", "contiguous"]
+__all__ = [
+    "Call",
+    "Course",
+    "Finished",
+    "Loops",
+    "Product",
+    "Spill",
+    "Step",
+    "View",
+    "contiguous",
+]
 
 
 @dataclass
@@ -44,6 +55,7 @@ class Product:
     roots: list[int] = field(default_factory=list)  # made of the product, element by element
     built: Built | None = None  # how; it reads the product as if it were in memory
     target: int = -1  # the value that the product's own memory holds in the end
+    apart: bool = False  # whether results reach memory finished, where roots read what was
 
     @property
     def reads(self) -> set[int]:
@@ -65,7 +77,63 @@ class Call:
     node: int
 
 
-Step = Loops | Product | Call
+@dataclass
+class Finished:
+    """A node with kernels of its own, and what is done to its results while they are stored."""
+
+    node: int
+    inputs: tuple[int, ...]
+    out: int
+    roots: list[int] = field(default_factory=list)  # as for a product
+    built: Built | None = None
+    target: int = -1
+
+    @property
+    def reads(self) -> set[int]:
+        """The values in memory that it reads."""
+        more = self.built.reads - {self.out} if self.built else set()
+        return {*self.inputs, *more}
+
+    @property
+    def writes(self) -> list[int]:
+        """The values that it leaves in memory."""
+        stores = self.built.stores if self.built else []
+        return list(dict.fromkeys([self.target, *stores]))
+
+
+Step = Loops | Product | Finished | Call
+
+
+@dataclass(frozen=True)
+class Spill:
+    """A value to the file of the call, or back from it."""
+
+    value: int
+    nbytes: int
+    at: int  # bytes from the file's start
+    back: bool
+
+    @property
+    def reads(self) -> list[int]:
+        """The value, on its way out."""
+        return [] if self.back else [self.value]
+
+    @property
+    def writes(self) -> list[int]:
+        """The value, on its way back."""
+        return [self.value] if self.back else []
+
+
+@dataclass(frozen=True)
+class Course:
+    """Which steps run in which order, and where their values lie: a plan, for a budget.
+
+    `more` are steps that the graph alone would not have: they run only again.
+    """
+
+    choice: Choice
+    more: tuple[Loops | Spill, ...] = ()
+    file: int = 0  # bytes of the file that values go to
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ class Diagonal(Linear):
     """The elements [.., i, i + offset]."""
 
     offset: int = 0
+    view = True
 
     def shape(self, x: Spec) -> Spec:
         if x.ndim < 2:

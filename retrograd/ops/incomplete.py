@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core import special as numerics
 from retrograd.core.extras import extra
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Elementwise, op
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary, logarithmic, special
+from retrograd.ops import elementary, logarithmic, special, special_loops
 from retrograd.ops.random_gamma import GAMMA_SLOPE
 
 __all__ = ["beta", "betainc", "betaln", "gammainc", "gammaincc", "zeta"]
@@ -125,7 +126,6 @@ class Zeta(Elementwise):
 
     refused = dict.fromkeys("s", "it has no closed form")
     takes = "floating"
-    host = "its series are NumPy code in core.special, in float64"
 
     def forward(self, s, q):
         dtype, s, q = q.dtype, s.astype(np.float64), q.astype(np.float64)
@@ -133,6 +133,12 @@ class Zeta(Elementwise):
 
     def slope_q(self, s, q):
         return -s * apply(self, s + 1, q)
+
+    def lower(self, k, s, q, out):
+        s, q = (k.broadcast(v, out.shape) for v in (s, q))
+        for row in k.rows(q, out, axis=()):
+            a, b = (k.cast(v[row], dt.float64) for v in (s, q))
+            out[row] = k.cast(special_loops.zeta(k, a, b), out.dtype)
 
     @staticmethod
     def samples(rng):

@@ -135,6 +135,7 @@ class Split(Linear):
     sizes: tuple[int, ...]
     axis: int
     outputs = ("*pieces",)
+    view = True
 
     def shape(self, x: Spec) -> tuple[Spec, ...]:
         if sum(self.sizes) != x.shape[self.axis]:
@@ -273,6 +274,7 @@ class Unstack(Linear):
 
     axis: int
     outputs = ("*pieces",)
+    view = True
 
     def shape(self, x: Spec) -> tuple[Spec, ...]:
         return (x.with_shape(beside(x.shape, self.axis)),) * x.shape[self.axis]

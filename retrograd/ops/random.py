@@ -6,6 +6,7 @@ in them (the reparameterisation of a law by its place and scale).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core import rng as bits_of
 from retrograd.core import rng_laws as formulas
+from retrograd.core import rng_tries as tries
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Elementwise, op
 from retrograd.core.spec import Spec, broadcast_shapes
-from retrograd.core.tensor import Box, Tensor
-from retrograd.ops import cast, options
+from retrograd.core.tensor import Tensor
+from retrograd.ops import cast, options, required
 from retrograd.ops import random_keys as keys
 from retrograd.ops import shape as shapes
 
@@ -114,7 +116,6 @@ class RandomTruncatedNormal(keys.Keyed):
 
     uniform = True
     takes = "floating"
-    host = keys.REJECTS
     no_derivative = "it rejects what is outside its bounds, and they are not differentiated"
 
     def shape(self, key: Spec, lower: Spec, upper: Spec) -> Spec:
@@ -132,6 +133,15 @@ class RandomTruncatedNormal(keys.Keyed):
 
         return keys.each(self, draw, key, lower, upper)
 
+    def lower(self, k, key, lower, upper, out):
+        said = "random.truncated_normal: upper must be above lower"
+        for row in k.rows(upper, out, axis=()):
+            low = k.required(lower[row], lower[row] < np.inf, said)
+            high = k.required(upper[row], upper[row] > low, said)
+            start = tries.between(k, 0, low, high)
+            law = partial(_truncated, k, low, high)
+            out[row] = keys.Tries(k, key, upper, upper.dtype).first(row, start, law)
+
     @staticmethod
     def samples(rng):
         low, high = rng.uniform(-2, 1, (2, 3)), rng.uniform(1, 2, (2, 3))
@@ -146,7 +156,14 @@ class RandomTruncatedNormal(keys.Keyed):
         yield cls, key, np.ones(2), np.ones(3), "must have one shape"
 
 
+def _truncated(k: Any, low: Any, high: Any, one: Any, other: Any) -> Any:
+    return tries.truncated_try(k, one, other, low, high)
+
+
 TRUNCATED = RandomTruncatedNormal()
+
+
+_ROOM = "random.uniform: high - low must be above 0"
 
 
 @op
@@ -157,6 +174,9 @@ class Between(Elementwise):
     takes = "floating"
 
     def forward(self, u, low, high):
+        empty = high - low <= 0
+        if np.any(empty):
+            raise ArgumentError(f"{_ROOM}; got {np.asarray(high - low)[empty].flat[0]}")
         x = low + (high - low) * u
         return np.where(x < high, x, np.maximum(high - np.abs(high) * self.eps, low))
 
@@ -170,7 +190,8 @@ class Between(Elementwise):
         return u
 
     def lower(self, k, u, low, high):
-        x = low + (high - low) * u
+        span = high - low
+        x = low + k.required(span, ~(span <= 0), _ROOM) * u
         return k.where(x < high, x, k.maximum(high - k.abs(high) * self.eps, low))
 
     @staticmethod
@@ -179,6 +200,10 @@ class Between(Elementwise):
         yield Between(2.0**-52), u, rng.normal(size=3), rng.normal(size=3) + 9
         yield Between(2.0**-52), u[0, 0], rng.normal(size=(0, 1)), np.asarray(9.0)
 
+    @staticmethod
+    def refuses(rng):
+        yield Between(2.0**-52), np.ones(2), np.ones(2), np.zeros(2), "above 0; got -1.0"
+
 
 # -- parameters ------------------------------------------------------------------------------
 
@@ -186,22 +211,6 @@ class Between(Elementwise):
 def number(value: Any) -> bool:
     """Whether a parameter is a plain number, which says nothing of dtypes."""
     return isinstance(value, (bool, int, float, np.generic))
-
-
-def known(value: Any) -> np.ndarray | None:
-    """What is in a parameter, under whatever transforms; None while it is traced."""
-    while isinstance(value, Box):
-        value = value.value
-    if isinstance(value, Tensor):
-        return value.array
-    return None if value is None else np.asarray(value)
-
-
-def refuse(who: str, name: str, value: Any, rule: str, bad: Any) -> None:
-    """Refuse a parameter that is out of its range, if it has a value yet."""
-    found = known(value)
-    if found is not None and np.any(bad(found)):
-        raise ArgumentError(f"{who}: {name} must be {rule}; got {found[bad(found)].flat[0]}")
 
 
 def plan(who: str, to: Any, dtype: Any, **named: Any) -> tuple[tuple[int, ...], np.dtype]:
@@ -258,7 +267,6 @@ def uniform(
     if number(low) and number(high) and (low, high) == (0, 1):
         return u
     low, high = as_tensor(low, dtype), as_tensor(high, dtype)
-    refuse(who, "high - low", high - low, "above 0", lambda x: x <= 0)
     return apply(Between(float(np.finfo(dtype).eps)), u, low, high)
 
 
@@ -268,7 +276,7 @@ def normal(
     """Normal numbers mean + std * z, differentiable in both; options as in `uniform`."""
     who = "random.normal"
     to, dtype = plan(who, shape, dtype, mean=mean, std=std)
-    refuse(who, "std", std, "0 or more", lambda x: x < 0)
+    std = required.within(who, "std", std)
     return placed(apply(RandomNormal(to, dtype), keys.key_of(who, key)), mean, std)
 
 
@@ -276,7 +284,7 @@ def exponential(key: Any, shape: Any = None, *, scale: Any = 1.0, dtype: Any = N
     """Numbers of the exponential distribution of mean `scale`, differentiable in it."""
     who = "random.exponential"
     to, dtype = plan(who, shape, dtype, scale=scale)
-    refuse(who, "scale", scale, "0 or more", lambda x: x < 0)
+    scale = required.within(who, "scale", scale)
     return placed(apply(RandomExponential(to, dtype), keys.key_of(who, key)), 0, scale)
 
 
@@ -286,7 +294,7 @@ def gumbel(
     """Numbers loc - scale * log(-log(u)) of the Gumbel distribution, differentiable in both."""
     who = "random.gumbel"
     to, dtype = plan(who, shape, dtype, loc=loc, scale=scale)
-    refuse(who, "scale", scale, "0 or more", lambda x: x < 0)
+    scale = required.within(who, "scale", scale)
     return placed(apply(RandomGumbel(to, dtype), keys.key_of(who, key)), loc, scale)
 
 
@@ -307,6 +315,6 @@ def truncated_normal(
     """
     who = "random.truncated_normal"
     to, dtype = plan(who, shape, dtype, lower=lower, upper=upper, mean=mean, std=std)
-    refuse(who, "std", std, "0 or more", lambda x: x < 0)
+    std = required.within(who, "std", std)
     bounds = (repeat(bound, to, dtype) for bound in (lower, upper))
     return placed(apply(TRUNCATED, keys.key_of(who, key), *bounds), mean, std)

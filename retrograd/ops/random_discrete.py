@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core import rng as bits_of
 from retrograd.core import rng_laws as formulas
+from retrograd.core import rng_tries as tries
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import op
 from retrograd.core.spec import Spec, axis_index, broadcast_shapes
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, elementary, extrema, gather, options, sort
+from retrograd.ops import cast, elementary, extrema, gather, options, required, sort
 from retrograd.ops import random as laws
 from retrograd.ops import random_keys as keys
 from retrograd.ops import shape as shapes
@@ -35,11 +37,13 @@ class RandomBernoulli(keys.Keyed):
     def forward(self, key, p):
         return keys.each(self, lambda key, p: bits_of.bernoulli(key, p, p.shape), key, p)
 
-    def lower(self, k, key, p):  # chances that forward refuses are those of 0 or 1
+    def lower(self, k, key, p):
         words = keys.words(k, key, p.shape[len(key.shape) - 1 :], 2)
 
         def drawn(p, *words):
-            return formulas.fraction(k, words) < k.cast(p, dt.float64)
+            p = k.cast(p, dt.float64)
+            p = k.required(p, (p >= 0) & (p <= 1), "random.bernoulli: p must be in [0, 1]")
+            return formulas.fraction(k, words) < p
 
         return k.map(drawn, dt.bool, p, *words)
 
@@ -61,7 +65,6 @@ class RandomPoisson(keys.Keyed):
 
     takes = "real"
     uniform = True
-    host = keys.REJECTS
     no_derivative = "its result is a count, constant almost everywhere"
 
     def shape(self, key: Spec, lam: Spec) -> Spec:
@@ -69,6 +72,17 @@ class RandomPoisson(keys.Keyed):
 
     def forward(self, key, lam):
         return keys.each(self, lambda key, lam: bits_of.poisson(key, lam, lam.shape), key, lam)
+
+    def lower(self, k, key, lam, out):
+        drawn = keys.Tries(k, key, lam, dt.float64)
+        for row in k.rows(lam, out, axis=()):
+            mean = k.cast(lam[row], dt.float64)
+            good = (mean >= 0) & (mean <= 1e9)
+            mean = k.required(mean, good, "random.poisson: lam must be in [0, 1e9]")
+            few = tries.poisson_few(k, formulas.unit(k, drawn.words(row)), mean)
+            law = partial(_poisson_try, k, mean)
+            many = drawn.first(row, k.floor(mean), law, ready=mean < tries.FEW)
+            out[row] = k.cast(k.where(mean < tries.FEW, few, many), dt.int64)
 
     @staticmethod
     def samples(rng):
@@ -79,6 +93,10 @@ class RandomPoisson(keys.Keyed):
     @staticmethod
     def refuses(rng):
         yield RandomPoisson(), keys.some(rng), np.array([-1.0]), "lam must be in [0, 1e9]"
+
+
+def _poisson_try(k: Any, mean: Any, one: Any, other: Any) -> Any:
+    return tries.poisson_try(k, one, other, mean)
 
 
 @op
@@ -157,7 +175,6 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Tensor:
     """
     who = "random.bernoulli"
     chances = _chances(who, "p", p, shape)
-    laws.refuse(who, "p", p, "in [0, 1]", lambda p: ~((p >= 0) & (p <= 1)))
     return apply(BERNOULLI, keys.key_of(who, key), chances)
 
 
@@ -264,8 +281,8 @@ def _log_weights(who: str, p: Any, n: int, least: int) -> Tensor:
     p = lift(p)
     if p.shape != (n,):
         raise ShapeError(f"{who}: p must have shape ({n},), a weight for each; got {p.shape}")
-    laws.refuse(who, "p", p, "0 or more", lambda w: w < 0)
-    known = laws.known(p)
+    p = required.within(who, "p", p)
+    known = required.known(p)
     if known is not None and known.ndim == 1 and np.count_nonzero(known) < least:
         raise ArgumentError(f"{who}: p has fewer than {least} weights above 0")
     return elementary.log(p)

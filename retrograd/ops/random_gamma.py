@@ -8,6 +8,7 @@ below it stays as it is. That is `RandomGamma.law`, and the tests hold the deriv
 
 from __future__ import annotations
 
+from functools import partial
 from math import comb, factorial
 from typing import Any
 
@@ -16,12 +17,13 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core import rng as bits_of
 from retrograd.core import rng_gamma, special
+from retrograd.core import rng_tries as tries
 from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Elementwise, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary, logsumexp, options, select
+from retrograd.ops import elementary, logsumexp, options, required, select, special_loops
 from retrograd.ops import random as laws
 from retrograd.ops import random_keys as keys
 
@@ -35,7 +37,6 @@ class GammaSlope(Elementwise):
     in_a: int = 0
     in_y: int = 0
     takes = "floating"
-    host = "its quadrature is NumPy code, in float64"
 
     def forward(self, a, y):
         dtype = y.dtype
@@ -49,6 +50,13 @@ class GammaSlope(Elementwise):
                 if chosen.size:
                     out[chosen] = method(flat_a[chosen], flat_y[chosen], self.in_a, self.in_y)
         return out.reshape(y.shape).astype(dtype)
+
+    def lower(self, k, a, y, out):
+        a, y = (k.broadcast(v, out.shape) for v in (a, y))
+        for row in k.rows(y, out, axis=()):
+            size, draw = (k.cast(v[row], dt.float64) for v in (a, y))
+            found = special_loops.gamma_slope(k, size, draw, self.in_a, self.in_y)
+            out[row] = k.cast(found, out.dtype)
 
     def slope_a(self, a, y):
         return apply(GammaSlope(self.in_a + 1, self.in_y), a, y)
@@ -125,7 +133,6 @@ class RandomGamma(keys.Keyed):
 
     log_space: bool = False
     uniform = True
-    host = keys.REJECTS
     takes = "floating"
 
     def shape(self, key: Spec, a: Spec) -> Spec:
@@ -136,6 +143,17 @@ class RandomGamma(keys.Keyed):
             return bits_of.gamma(key, a, a.shape, a.dtype, log_space=self.log_space)
 
         return keys.each(self, draw, key, a)
+
+    def lower(self, k, key, a, out):
+        drawn = keys.Tries(k, key, a, a.dtype)
+        for row in k.rows(a, out, axis=()):
+            good = (a[row] > 0) & (a[row] < np.inf)
+            size = k.required(a[row], good, "random.gamma: a must be finite and > 0")
+            centre = tries.gamma_centre(k, size)
+            x = drawn.first(row, centre, partial(_gamma_try, k, centre))
+            out[row] = tries.gamma_scaled(
+                k, size, x, drawn.words(row), log_space=self.log_space
+            )
 
     def jvp(self, da, a, out):
         return da * self.path(a, out)
@@ -175,6 +193,10 @@ class RandomGamma(keys.Keyed):
         yield RandomGamma(), np.zeros(2), np.ones(3), "a key is uint32 of shape (2,)"
 
 
+def _gamma_try(k: Any, centre: Any, one: Any, other: Any) -> Any:
+    return tries.gamma_try(k, one, other, centre)
+
+
 DRAW, LOG_DRAW = RandomGamma(), RandomGamma(log_space=True)
 
 
@@ -188,7 +210,7 @@ def gamma(
     """
     who = "random.gamma"
     to, dtype = laws.plan(who, shape, dtype, a=a, scale=scale)
-    laws.refuse(who, "scale", scale, "0 or more", lambda x: x < 0)
+    scale = required.within(who, "scale", scale)
     draw = apply(DRAW, keys.key_of(who, key), laws.repeat(a, to, dtype))
     return laws.placed(draw, 0, scale)
 
@@ -197,8 +219,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, *, dtype: Any = None) -> T
     """Numbers of the beta distribution, a > 0 and b > 0, differentiable in both."""
     who = "random.beta"
     to, dtype = laws.plan(who, shape, dtype, a=a, b=b)
-    for name, value in (("a", a), ("b", b)):
-        laws.refuse(who, name, value, "above 0", lambda x: ~(x > 0))
+    a, b = (required.within(who, n, v, above=True) for n, v in (("a", a), ("b", b)))
     key = keys.key_of(who, key)
     one, other = (
         apply(LOG_DRAW, keys.fold_in(key, i), laws.repeat(v, to, dtype))
@@ -220,6 +241,6 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, *, dtype: Any = None) -> 
     if shape is not None:
         shape = (*options.sizes(who, shape), alpha.shape[-1])
     to, dtype = laws.plan(who, shape, dtype, alpha=alpha)
-    laws.refuse(who, "alpha", alpha, "above 0", lambda x: ~(x > 0))
+    alpha = required.within(who, "alpha", alpha, above=True)
     logs = apply(LOG_DRAW, keys.key_of(who, key), laws.repeat(alpha, to, dtype))
     return elementary.exp(logs - logsumexp.logsumexp(logs, axis=-1, keepdims=True))

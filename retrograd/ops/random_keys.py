@@ -14,15 +14,14 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core import rng as bits_of
+from retrograd.core import rng_laws as formulas
+from retrograd.core import rng_tries as tries
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError
 from retrograd.core.interpret import apply, fresh, lift
 from retrograd.core.op import Op, front, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import options
-
-REJECTS = "it draws until it accepts, and the turns of a kernel's loops are fixed"
-
 
 # -- what all ops with a key share -----------------------------------------------------------
 
@@ -32,6 +31,7 @@ class Keyed(Op):
 
     fixed: ClassVar[tuple[str, ...]] = ("key",)
     draws: ClassVar[bool] = True  # its kernel computes, though it is not elementwise
+    grows: ClassVar[bool] = True
 
     def batch(self, size, args, mapped):
         return apply(self, *front(size, args, mapped))
@@ -82,6 +82,31 @@ def words(k: Any, key: Any, to: tuple[int, ...], count: int) -> list[Any]:
     return [k.view(k.slice(drawn, [*whole, (i, 1, 1)]), shape) for i in range(count)]
 
 
+class Tries:
+    """In a kernel: the tries of a sampler that rejects, for each element of `a`."""
+
+    def __init__(self, k: Any, key: Any, a: Any, dtype: Any) -> None:
+        self.k, self.key, self.to = k, key, a.shape[len(key.shape) - 1 :]
+        self.count = formulas.words_of(dtype)  # of a float
+
+    def words(self, row: Any) -> list[Any]:
+        """What the key itself draws for a row."""
+        return [w[row] for w in words(self.k, self.key, self.to, self.count)]
+
+    def first(self, row: Any, start: Any, law: Any, *, ready: Any = False) -> Any:
+        """What the first try gives that law(words, words) takes; start where `ready`."""
+        k, lead = self.k, self.key.shape[:-1]
+        one = k.view(k.slice(self.key, [*((0, n, 1) for n in lead), (0, 1, 1)]), lead)
+
+        def attempt(turn: Any) -> tuple[Any, Any]:
+            number = k.map(lambda _: turn, dt.int64, one)
+            key = k.random_bits(self.key, (2,), bits_of.TRY, number)
+            drawn = [w[row] for w in words(k, key, self.to, 2 * self.count)]
+            return law(drawn[: self.count], drawn[self.count :])
+
+        return tries.taken(k, start, ready, attempt)
+
+
 # -- keys ------------------------------------------------------------------------------------
 
 
@@ -127,8 +152,13 @@ class FoldKey(Keyed):
     def forward(self, key, data):
         return each(self, lambda key, data: bits_of.fold_in(key, int(data)), key, data)
 
-    def lower(self, k, key, data):  # a number that forward refuses is taken modulo 2**60
-        return k.random_bits(key, (2,), bits_of.FOLD, data)
+    def lower(self, k, key, data):
+        def inside(data):
+            good = (data >= 0) & (k.cast(data, dt.uint64) < bits_of.COUNTERS)
+            said = f"random.fold_in: data must be an integer in [0, {bits_of.COUNTERS})"
+            return k.required(data, good, said)
+
+        return k.random_bits(key, (2,), bits_of.FOLD, k.map(inside, data.dtype, data))
 
     @staticmethod
     def samples(rng):

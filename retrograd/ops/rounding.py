@@ -218,6 +218,7 @@ class StopGradient(Elementwise):
 
     fixed = ("x",)
     uniform = False
+    view = True
 
     def shape(self, x: Spec) -> Spec:
         return x

@@ -37,6 +37,7 @@ class Reshape(Linear):
     """The same elements in row-major order, in another shape."""
 
     to: tuple[int, ...]
+    view = True
 
     def shape(self, x: Spec) -> Spec:
         if prod(self.to) != x.size:
@@ -107,6 +108,7 @@ class BroadcastTo(Linear):
     """x repeated along new or length-1 axes; no bytes are copied."""
 
     to: tuple[int, ...]
+    view = True
 
     def shape(self, x: Spec) -> Spec:
         lead = len(self.to) - x.ndim
@@ -154,6 +156,7 @@ class PermuteDims(Linear):
     """The axes in another order."""
 
     axes: tuple[int, ...]
+    view = True
 
     def shape(self, x: Spec) -> Spec:
         return x.with_shape(tuple(x.shape[a] for a in self.axes))

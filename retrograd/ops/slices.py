@@ -65,6 +65,7 @@ class Slice(Linear):
     """The part of x that positions, (start, count, step) and new axes name: a view."""
 
     parts: Parts
+    view = True
 
     def shape(self, x: Spec) -> Spec:
         fits("slice", self.parts, x.shape)

@@ -21,10 +21,45 @@ LIBRARY = "sorting is a library call"
 
 def order(x: np.ndarray, axis: int, *, descending: bool) -> np.ndarray:
     """The indices that sort x along an axis; ties keep first-come order, both ways."""
+    if x.dtype in NARROW and x.ndim and x.shape[axis] < 1 << 31:
+        pairs = np.moveaxis(paired(np.moveaxis(x, axis, -1), descending=descending), -1, axis)
+        pairs.sort(axis=axis)  # no two are equal: any sort is stable
+        return pairs & LOW
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     from_end = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
     return x.shape[axis] - 1 - np.flip(from_end, axis)
+
+
+NARROW = (dt.bool, dt.int8, dt.int16, dt.int32, dt.uint8, dt.uint16, dt.float32)
+LOW = (1 << 32) - 1
+
+
+def paired(x: np.ndarray, *, descending: bool) -> np.ndarray:
+    """Integers in the order of (x, place along the last axis); the place is their low half.
+
+    NumPy's vectorised sorts are for numbers alone, and need not be stable: so the places of
+    equal elements are made part of the numbers.
+    """
+    if x.dtype == np.float32:
+        bits = (x + np.float32(0)).view(np.int32)  # -0.0 and 0.0 are equal
+        np.copyto(bits, np.int32(0x7FC00000), where=x != x)  # NaNs are, and the largest
+        bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)
+    else:
+        bits = x.astype(np.int32)
+    pairs = (~bits if descending else bits).astype(np.int64)
+    pairs <<= 32
+    pairs |= np.arange(x.shape[-1])
+    return pairs
+
+
+def taken(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+    """np.take_along_axis; along the last axis of row-major memory in a fraction of its time."""
+    if axis != x.ndim - 1 or not x.flags.c_contiguous or not x.size:
+        return np.take_along_axis(x, indices, axis)
+    n = x.shape[-1]
+    rows = np.arange(0, x.size, n).reshape(*x.shape[:-1], 1)
+    return x.reshape(-1).take(indices + rows)
 
 
 @op
@@ -43,7 +78,9 @@ class Sort(Op):
 
     def forward(self, x):
         x = np.flip(x, self.axis) if self.descending else x
-        out = np.sort(x, axis=self.axis, kind="stable" if self.stable else None)
+        out = np.sort(x, axis=self.axis)
+        if self.stable and x.dtype.kind == "f" and ((out == 0) & np.signbit(out)).any():
+            out = np.sort(x, axis=self.axis, kind="stable")  # 0.0 and -0.0 keep their order
         return np.flip(out, self.axis) if self.descending else out
 
     def jvp(self, dx, x):
@@ -139,9 +176,34 @@ class Topk(Op):
         return x.with_shape(out), Spec(out, dt.int64)
 
     def forward(self, x):
-        found = order(x, self.axis, descending=self.largest)
-        indices = np.take(found, range(self.k), self.axis)
-        return np.take_along_axis(x, indices, self.axis), indices
+        indices = self._indices(x)
+        return taken(x, indices, self.axis), indices
+
+    def _indices(self, x):
+        n = x.shape[self.axis] if x.ndim else 0
+        if not (0 < self.k < n // 2) or x.dtype not in NARROW:
+            found = order(x, self.axis, descending=self.largest)
+            return np.take(found, range(self.k), self.axis)
+        lanes = np.moveaxis(x, self.axis, -1)
+        found = self._beyond(lanes)
+        if found is None:
+            pairs = paired(lanes, descending=self.largest)
+            best = np.partition(pairs, self.k - 1, axis=-1)[..., : self.k]
+            best.sort(axis=-1)
+            found = best & LOW
+        return np.moveaxis(found, -1, self.axis)
+
+    def _beyond(self, x):
+        """Where the elements are that the k-th does not come before; None if it has equals."""
+        n, k = x.shape[-1], self.k
+        limit = np.partition(x, n - k if self.largest else k - 1, axis=-1)
+        limit = limit[..., n - k : n - k + 1] if self.largest else limit[..., k - 1 : k]
+        there = np.flatnonzero(x >= limit if self.largest else x <= limit)
+        if len(there) != x.size // n * k or (self.largest and np.isnan(x).any()):
+            return None
+        there = (there % n).reshape(*x.shape[:-1], k)
+        values = np.take_along_axis(x, there, -1)
+        return np.take_along_axis(there, order(values, -1, descending=self.largest), -1)
 
     def jvp(self, dx, indices):
         return gather.take_along_axis(dx, indices, axis=self.axis), None

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core import special
 from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import apply
 from retrograd.core.op import Elementwise, function, op
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary, options
+from retrograd.ops import elementary, options, special_loops
 from retrograd.ops import special_kernels as kernels
 
 __all__ = [
@@ -32,7 +33,6 @@ __all__ = [
 ]
 
 MOST_ORDER = 1000  # of polygamma
-NO_KERNEL = "its fits and series are NumPy code in core.special, in float64"
 ROOT_HALF, ROOT_2PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
 
 
@@ -319,13 +319,17 @@ class Polygamma(Elementwise):
     n: int
 
     takes = "floating"
-    host = NO_KERNEL
 
     def forward(self, x):
         return special.polygamma(self.n, x)
 
     def slope(self, x):
         return apply(Polygamma(self.n + 1), x)
+
+    def lower(self, k, x, out):
+        for row in k.rows(x, out, axis=()):
+            found = special_loops.polygamma(k, self.n, k.cast(x[row], dt.float64))
+            out[row] = k.cast(found, out.dtype)
 
     @staticmethod
     def samples(rng):

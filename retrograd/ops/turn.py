@@ -21,6 +21,7 @@ class Flip(Linear):
     """Backwards along axes."""
 
     axes: tuple[int, ...]
+    view = True
 
     def shape(self, x: Spec) -> Spec:
         return x

@@ -68,6 +68,17 @@ class Unfold(Linear):
         yield Unfold(0, 3, dilation=2), rng.normal(size=4), "spans 5"
 
 
+TAPS = 32  # places of windows that are added one after the other
+
+
+def _padded(x: Any, axis: int, before: int, after: int) -> Any:
+    """Zeros before and after x along an axis."""
+    if not before and not after:
+        return x
+    widths = [(before, after) if a == axis else (0, 0) for a in range(x.ndim)]
+    return apply(pad.Pad(tuple(widths)), x)
+
+
 @op
 class Fold(Linear):
     """Windows put back where Unfold took them from, and added where they overlap."""
@@ -111,6 +122,8 @@ class Fold(Linear):
 
     def expand(self, x):
         count, size = x.shape[self.axis], x.shape[-1]
+        if x.size and size <= TAPS:
+            return self._shifted(x)
         beside = shape.moveaxis(x, -1, self.axis + 1)
         head, tail = x.shape[: self.axis], x.shape[self.axis + 1 : -1]
         flat = shape.reshape(beside, (*head, count * size, *tail))
@@ -121,6 +134,27 @@ class Fold(Linear):
             flat,
             shape.broadcast_to(where, flat.shape),
         )
+
+    def _shifted(self, x):
+        """The places of windows one after the other, each moved to where it belongs, added."""
+        head, tail = x.shape[: self.axis], x.shape[self.axis + 1 : -1]
+        count, size, out = x.shape[self.axis], x.shape[-1], None
+        if self.step == size and self.dilation == 1 and size > 1:  # side by side
+            beside = shape.moveaxis(x, -1, self.axis + 1)
+            beside = shape.reshape(beside, (*head, count * size, *tail))
+            return _padded(beside, self.axis, 0, self.length - count * size)
+        for i in range(size):
+            part = shape.reshape(pad.piece(x, x.ndim - 1, i, 1), x.shape[:-1])
+            long = self.step * (count - 1) + 1
+            if self.step > 1:  # zeros between
+                part = shape.reshape(part, (*head, count, 1, *tail))
+                part = _padded(part, self.axis + 1, 0, self.step - 1)
+                part = shape.reshape(part, (*head, count * self.step, *tail))
+                part = pad.piece(part, self.axis, 0, long)
+            first = i * self.dilation
+            part = _padded(part, self.axis, first, self.length - first - long)
+            out = part if out is None else out + part
+        return out
 
     @staticmethod
     def samples(rng):

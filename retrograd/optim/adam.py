@@ -28,19 +28,21 @@ def _gathered(beta: Any, count: Any, dtype: Any) -> Any:
 
 
 def _scales(rule: Any, lr: Any, count: Any, dtype: Any) -> tuple[Any, ...]:
-    """The betas, the rate over the mean's weight, the root of the square's weight, eps."""
+    """The betas, the rate over the mean's weight, eps; both times the root of the square's.
+
+    rate * mean / (sqrt(square) / root + eps), with one division for each number.
+    """
     b1, b2 = (beside(b, dtype) for b in rule.betas)
     root = power.sqrt(_gathered(b2, count, dtype))
-    return b1, b2, lr / _gathered(b1, count, dtype), root, beside(rule.eps, dtype)
+    return b1, b2, lr / _gathered(b1, count, dtype) * root, beside(rule.eps, dtype) * root
 
 
 def _moved(p: Any, g: Any, kept: dict[str, Any], scales: tuple[Any, ...]) -> Any:
     """p less the rate times the mean gradient over the root of the mean square."""
-    b1, b2, rate_, root, eps = scales
+    b1, b2, rate_, eps = scales
     mean = b1 * kept["mean"] + (1 - b1) * g
     square = b2 * kept["square"] + (1 - b2) * (g * g)
-    size = power.sqrt(square) / root + eps
-    return p - rate_ * (mean / size), {"mean": mean, "square": square}
+    return p - rate_ * (mean / (power.sqrt(square) + eps)), {"mean": mean, "square": square}
 
 
 class Adam(Optimizer):

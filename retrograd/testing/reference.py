@@ -12,23 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrograd.core import rng, special
-from retrograd.core.errors import BoundsError
+from retrograd.core.errors import ArgumentError, BoundsError
 from retrograd.core.interpret import PURE, using
-from retrograd.core.op import Elementwise, Op
+from retrograd.core.op import Op
 from retrograd.core.quiet import loud, quiet
+from retrograd.core.rng_laws import ARRAYS, Slot
 from retrograd.core.spec import Spec, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _NAMED = {"erf": special.erf, "erfc": special.erfc, "round": np.rint}
-
-
-class Slot:
-    """A number that loops may change."""
-
-    def __init__(self, value: Any, like: Any = None) -> None:
-        self.value = value
 
 
 class Array:
@@ -52,6 +46,16 @@ class Array:
 
     def __setitem__(self, step: Any, value: Any) -> None:
         step.write(self.data, value)
+
+
+def bare(x: Any) -> np.ndarray:
+    """The elements of an operand, whatever it comes as."""
+    return x.data if isinstance(x, Array) else np.asarray(x)
+
+
+def as_given(found: np.ndarray, *xs: Any) -> Any:
+    """An operand of loops, if it was made of some."""
+    return Array(found) if any(isinstance(x, Array) for x in xs) else found
 
 
 class Along:
@@ -126,12 +130,16 @@ class NumpyKernel:
     maximum = staticmethod(np.maximum)
     minimum = staticmethod(np.minimum)
     pow = staticmethod(np.power)
-    var = Slot
+    fast_tanh = staticmethod(np.tanh)
+    var = ARRAYS.var
 
     def cast(self, x: Any, dtype: np.dtype) -> Any:
         """By C's rules; a complex number loses its imaginary part."""
         x = np.asarray(x)
         return (x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x).astype(dtype)
+
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        return x * y + z
 
     def atan2(self, x: Any, y: Any) -> Any:
         return np.arctan2(x, y)
@@ -146,7 +154,8 @@ class NumpyKernel:
         return np.where(mask, f(*args), otherwise)
 
     def map(self, f: Callable[..., Any], dtype: np.dtype, *xs: Any) -> Any:
-        return np.asarray(f(*np.broadcast_arrays(*xs)), dtype)
+        given = np.broadcast_arrays(*map(bare, xs))
+        return as_given(np.broadcast_to(np.asarray(f(*given), dtype), given[0].shape), *xs)
 
     def complex(self, re: Any, im: Any) -> Any:
         re, im = np.broadcast_arrays(re, im)
@@ -166,6 +175,14 @@ class NumpyKernel:
             raise BoundsError(f"an index is outside an axis of length {n}")
         return np.where(i < 0, i + n, i)
 
+    def required(self, x: Any, good: Any, said: str) -> Any:
+        if not np.all(good):
+            raise ArgumentError(said)
+        return x
+
+    def turns(self, most: int, done: Slot | None = None) -> Iterator[Any]:
+        return ARRAYS.turns(most, done)
+
     def pick(self, x: Any, *at: Any) -> Any:
         return np.asarray(x.data if isinstance(x, Array) else x)[tuple(at)]
 
@@ -173,14 +190,14 @@ class NumpyKernel:
         return Array(x.data.reshape(shape)) if isinstance(x, Array) else np.reshape(x, shape)
 
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
-        return np.broadcast_to(x, shape)
+        return as_given(np.broadcast_to(bare(x), shape), x)
 
     def permute(self, x: Any, axes: tuple[int, ...]) -> Any:
         return np.transpose(x, axes)
 
     def slice(self, x: Any, ranges: Sequence[tuple[int, int, int]]) -> Any:
         picked = [start + step * np.arange(count) for start, count, step in ranges]
-        return x[np.ix_(*picked)] if picked else x
+        return as_given(bare(x)[np.ix_(*picked)], x) if picked else x
 
     def pad(self, x: Any, widths: Sequence[tuple[int, int]], value: Any) -> Any:
         return np.pad(x, widths, constant_values=value) if len(widths) else x
@@ -236,15 +253,15 @@ class NumpyKernel:
     def random_bits(
         self, key: Any, shape: tuple[int, ...], domain: int = 0, first: Any = None
     ) -> Any:
-        lead = key.shape[:-1]
-        starts = np.zeros(lead, np.int64) if first is None else np.asarray(first, np.int64)
+        given, key, lead = key, bare(key), key.shape[:-1]
+        starts = np.zeros(lead, np.int64) if first is None else bare(first).astype(np.int64)
         size = prod(shape)
         words = [
             np.stack(rng.blocks(row, domain, start + np.arange((size + 1) // 2)), -1)
             for row, start in zip(key.reshape(-1, 2), starts.reshape(-1), strict=True)
         ]
         flat = np.array(words, np.uint32).reshape(prod(lead), -1)[:, :size]
-        return flat.reshape(*lead, *shape)
+        return as_given(flat.reshape(*lead, *shape), given)
 
 
 def run_lower(op: Op, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -253,7 +270,7 @@ def run_lower(op: Op, arrays: Sequence[Any]) -> list[np.ndarray]:
     arrays = [np.asarray(a) for a in arrays]
     lower: Any = op.lower  # type: ignore[attr-defined]
     names = list(inspect.signature(lower).parameters)
-    loops = not isinstance(op, Elementwise) and any(o in names for o in op.outputs)
+    loops = any(o in names for o in op.outputs)
     token = quiet()
     try:
         with using(PURE):

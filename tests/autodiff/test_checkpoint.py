@@ -94,7 +94,11 @@ def chain(x, n=10):
 
 
 def held(make):
-    """Bytes that stay allocated after make(), while its result is held."""
+    """Bytes that stay allocated after make(), while its result is held.
+
+    Once before: kernels that heavy ops are compiled to stay, whoever asks first.
+    """
+    make()
     gc.collect()
     tracemalloc.start()
     try:

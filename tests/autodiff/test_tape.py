@@ -667,3 +667,17 @@ def test_transforms_leave_no_garbage(rng):
         finally:
             gc.set_debug(0)
             gc.garbage.clear()
+
+
+def test_a_result_that_nobody_holds_is_differentiated_again(rng):
+    """A rule that keeps an output: in a second derivative it depends on the inputs."""
+    x = rng.normal(size=(3, 5))
+
+    def f(t):
+        return rg.sum(rg.nn.layer_norm(t) ** 3)
+
+    t = rg.tensor(x, requires_grad=True)
+    f(t).backward(create_graph=True)
+    rg.sum(t.grad**2).backward(accumulate=False)
+    wanted = rg.grad(lambda u: rg.sum(rg.grad(f)(u) ** 2))(rg.asarray(x))
+    assert_close(t.grad, wanted)

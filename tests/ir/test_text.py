@@ -21,6 +21,7 @@ from retrograd.ir.parse import parse
 from retrograd.ir.text import show
 from retrograd.ir.trace import trace
 from retrograd.ir.verify import verify
+from retrograd.jit.passes.rewrite import Writer, rewritten
 from retrograd.testing.strategies import checkpointed, programs
 
 for module in pkgutil.walk_packages(retrograd.ops.__path__, "retrograd.ops."):
@@ -128,6 +129,22 @@ PLAIN = (
 def test_every_kind_of_field(noted, value):
     spec = Spec((2,), dt.float32)
     again(Graph((spec,), (Node(noted(value), (0,), (spec,)),), (1,)))
+
+
+@pytest.mark.parametrize("value", [Spec((2, 3), dt.float32), (Spec((), dt.bool), 1)], ids=str)
+def test_specs_are_fields(noted, value):
+    spec = Spec((2,), dt.float32)
+    again(Graph((spec,), (Node(noted(value), (0,), (spec,)),), (1,)))
+
+
+def test_bodies_of_ops_in_fields(noted):
+    spec = Spec((2,), dt.float32)
+    bodies = [trace(lambda x, n=n: [x * n], [spec])[0] for n in (2.0, 3.0)]
+    node = Node(noted((noted(bodies[0]), noted((bodies[1], 1)))), (0,), (spec,))
+    graph = Graph((spec,), (node,), (1,))
+    assert "@value.0.value = graph" in str(graph)
+    again(graph)
+    assert "Multiply" not in str(rewritten(graph, Writer.keep, lambda body: Graph((), (), ())))
 
 
 def test_bodies_in_tuples(noted):

@@ -331,7 +331,7 @@ def test_an_index_out_of_range():
     f = rg.jit(lambda x, i: rg.take(x, i) * 2)
     x = rg.arange(5.0)
     for bad in (np.array([0, 5]), np.array([-6])):
-        with pytest.raises(rg.BoundsError, match="outside its axis"):
+        with pytest.raises(rg.BoundsError, match=r"index (5|-6) is outside an axis"):
             f(x, bad)
     assert_close(f(x, np.array([4, -5])), rg.asarray([8.0, 0.0]))
 

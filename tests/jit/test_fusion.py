@@ -122,6 +122,40 @@ def test_long_reductions(shape):
     compare(lambda x: rg.mean(x, axis=0), x)
 
 
+@pytest.mark.parametrize("count", [128 * 1000, 32 * 1237, 40_007])
+def test_the_mean_of_a_long_chain_and_its_gradient(count):
+    """Two vectors go side by side; where parts are equal, the sums of them are in the loop."""
+
+    def loss(x):
+        y = rg.tanh(rg.sin(x) * x) * rg.exp(-x * x)
+        y = nn.sigmoid(y) * rg.log1p(rg.abs(y))
+        return rg.mean(rg.cos(y) * y)
+
+    program = compare(rg.value_and_grad(loss), *arrays((count,)))
+    if count % 32 == 0:
+        assert program.arena < 4 * count
+
+
+def test_sums_of_all_are_made_in_the_kernel_of_rows():
+    def loss(x, w):
+        return rg.sum(nn.softmax(nn.layer_norm(x, w, w)) * x)
+
+    program = compare(loss, *arrays((300, 200), (200,)))
+    assert kinds(program) == ["loops", "loops"]
+    assert program.arena < 4 * 1024
+
+
+def test_lanes_are_not_left_idle_by_a_narrow_axis():
+    def apart(z, heads, tails, w):
+        between = rg.take(z, heads, axis=0) - rg.take(z, tails, axis=0)
+        return between * rg.expand_dims(rg.tanh(w), axis=1)
+
+    rng = np.random.default_rng(0)
+    places = [rng.integers(0, 50, 1003) for _ in range(2)]
+    z, w = arrays((50, 2), (1003,))
+    compare(apart, z, *places, w)
+
+
 def test_a_short_last_axis_is_no_loop_of_its_own():
     program = compare(lambda x: rg.tanh(x) + 1, *arrays((64, 40, 3)))
     assert "masked" not in program.text  # one row of 64 * 40 * 3, which vectors divide
@@ -156,6 +190,107 @@ def test_duplicate_targets_add_up():
         return rg.grad(lambda w: rg.sum(rg.embedding(ids, w) ** 2))(w)
 
     compare(f, *arrays((50, 33)))
+
+
+def made(program):
+    """The ops of each step, by the step's name."""
+    return [(s.what, [s.graph.nodes[n].op.name for n in s.nodes]) for s in program.steps]
+
+
+CONVS = {  # x, w, options
+    "3 x 3": ((2, 9, 7, 16), (3, 3, 16, 24), {"padding": 1}),
+    "1 x 1": ((2, 9, 7, 16), (1, 1, 16, 24), {}),
+    "1 x 1, wide": ((2, 9, 7, 128), (1, 1, 128, 130), {}),
+    "strided": ((2, 9, 7, 5), (3, 3, 5, 7), {"stride": 2, "padding": 1}),
+    "depthwise": ((2, 9, 7, 18), (3, 3, 1, 18), {"padding": 1, "groups": 18}),
+    "depthwise, strided": ((2, 9, 7, 32), (3, 3, 1, 32), {"stride": 2, "groups": 32}),
+    "small images": ((6, 3, 3, 16), (3, 3, 16, 32), {"padding": 1}),
+    "sequence": ((2, 30, 8), (4, 8, 1), {"padding": 2}),
+    "volume": ((2, 5, 4, 6, 4), (3, 3, 3, 4, 6), {"padding": 1}),
+}
+
+
+@pytest.mark.parametrize("case", CONVS.values(), ids=CONVS)
+def test_what_follows_a_convolution_is_done_while_it_is_stored(case):
+    """Batch norm as it is evaluated: a scale and a shift, then the residual and relu."""
+    x, w, options = case
+
+    def f(x, w, scale, shift, rest):
+        return nn.relu(nn.conv(x, w, **options) * scale + shift + rest)
+
+    out = nn.conv(rg.zeros(x), rg.zeros(w), **options).shape
+    program = compare(f, *arrays(x, w, w[-1:], w[-1:], out))
+    ((what, ops),) = made(program)
+    assert what == "conv"
+    assert ops[0] == "conv"
+    assert ops[-1] == "relu"
+
+
+@pytest.mark.parametrize("case", CONVS.values(), ids=CONVS)
+def test_a_mask_is_applied_to_a_gradient_while_it_is_stored(case):
+    x, w, options = case
+
+    def f(x, w, g, more):
+        h = nn.relu(x)
+        (back,) = rg.vjp(lambda h: nn.conv(h, w, **options), h)[1](g)
+        masked = rg.where(h > 0, back + more, 0.0)
+        return rg.sum(masked, axis=-1), rg.sum(masked * h)
+
+    out = nn.conv(rg.zeros(x), rg.zeros(w), **options).shape
+    program = compare(f, *arrays(x, w, out, x))
+    found = dict(made(program))
+    assert found["conv_input"][0] == "conv_input"
+    assert "where" in found["conv_input"]
+
+
+def test_a_dear_epilogue():
+    def f(x, w):
+        y = nn.conv(x, w, padding=1)
+        return nn.gelu(y), y
+
+    assert kinds(compare(f, *arrays((2, 9, 7, 16), (3, 3, 16, 40)))) == ["conv"]
+
+
+def test_what_follows_a_pool_is_done_while_it_is_stored():
+    def f(x, b):
+        return rg.tanh(nn.avg_pool(x, 2) + b), nn.relu(nn.max_pool(x, 3, stride=2, padding=1))
+
+    assert kinds(compare(f, *arrays((2, 9, 7, 19), (19,)))) == ["window_sum", "max_pool"]
+
+
+def test_equal_layers_share_the_kernels_of_convolutions():
+    def f(x, w, b):
+        for _ in range(4):
+            x = nn.relu(nn.conv(x, w, padding=1) + b)
+        return x
+
+    program = compare(f, *arrays((1, 9, 9, 16), (3, 3, 16, 16), (16,)))
+    assert len({s.info.name for s in program.steps if s.what == "conv"}) == 1
+
+
+BATCHES = [(16, 12, 12, 20), (8, 300, 5), (9, 50, 42, 3), (64, 8, 8, 64), (3000, 40)]
+
+
+@pytest.mark.parametrize("shape", BATCHES, ids=str)
+def test_batch_norm_and_its_gradient(shape):
+    """Against float64, with a mean that is large beside the spread."""
+    x, w, b, g = arrays(shape, shape[-1:], shape[-1:], shape)
+
+    def f(x, w, b, g):
+        start = rg.zeros_like(w), rg.ones_like(w)
+
+        def norm(x, w, b):
+            return nn.batch_norm(x, *start, w, b, training=True)
+
+        (y, mean, var), back = rg.vjp(norm, x, w, b)
+        return [y, mean, var, *back((g, rg.zeros_like(mean), rg.zeros_like(var)))]
+
+    given = (x * 3 + 20, w, b, g)
+    found = rg.jit(f)(*map(rg.asarray, given))
+    wanted = f(*(rg.asarray(a.astype(np.float64)) for a in given))
+    for got, want in zip(found, wanted, strict=True):
+        size = np.abs(want.array).max()
+        assert_close(got.array / size, (want.array / size).astype(np.float32))
 
 
 def step(x, w, y):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import retrograd as rg
+from retrograd.control import pairs
+from retrograd.core.op import REGISTRY
 from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.jit.compile import compiled
@@ -291,6 +293,75 @@ def test_a_recurrent_layer_is_one_loop_however_long(backwards):
 
     close(f, *xs, lengths)
     built, run = program(f, (*xs, lengths))
-    assert sum(s.what.startswith("scan") for s in built.steps) == 2
-    with pytest.raises(rg.BoundsError):
+    assert sum(s.what.startswith("lstm") for s in built.steps) == 2
+    with pytest.raises(rg.ArgumentError, match="lengths must be from 0 to 12"):
         run(*xs, np.array([12, 13, 5]))
+
+
+# -- special functions, pairs, boxes ----------------------------------------------------------
+
+
+def test_python_is_called_for_libraries_sorting_and_effects_alone():
+    reasons = {kind.host for kind in REGISTRY.values() if kind.host and not kind.bodied}
+    words = ("LAPACK", "FFT", "sort", "SciPy", "it prints", "it raises", "it looks for NaN")
+    assert [r for r in reasons if not any(w in r for w in words)] == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 3, 20, 500])
+def test_polygamma_everywhere(n, dtype, rng):
+    x = [rng.uniform(0.01, 20, 99), 10.0 ** rng.uniform(-8, 8, 99), rng.uniform(-12, 0, 99)]
+    edges = [0.0, -1.0, -2.5, np.inf, np.nan, 1e-310]
+    x = np.concatenate([*x, edges]).astype(dtype)
+    (found,), (wanted,) = both(lambda x: rg.special.polygamma(n, x), x)
+    finite = np.isfinite(wanted)
+    assert np.array_equal(found[~finite], wanted[~finite], equal_nan=True)
+    np.testing.assert_allclose(found[finite], wanted[finite], rtol=1024 * np.finfo(dtype).eps)
+
+
+def test_zeta_of_many_powers(rng):
+    s, q = rng.uniform(1.01, 30, (9, 1)), 10.0 ** rng.uniform(-3, 3, 50)
+    assert_close(*both(rg.special.zeta, s, q))
+    (found,), _ = both(rg.special.zeta, np.array([0.5, 2.0, 2.0]), np.array([1.0, -1.0, 0.0]))
+    assert np.array_equal(found, [np.nan, np.nan, np.inf], equal_nan=True)
+
+
+def test_gradients_of_gamma_draws_are_native(rng):
+    key, a = rg.random.key(3).array, 10.0 ** rng.uniform(-1, 2, 60)
+
+    def f(key, a):
+        return rg.grad(lambda a: rg.sum(rg.random.gamma(key, a) ** 2))(a)
+
+    assert_close(*both(f, key, a))
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("metric", ["sqeuclidean", "euclidean", "cosine"])
+def test_sums_over_pairs_in_tiles(metric, others, rng, monkeypatch):
+    monkeypatch.setattr(pairs, "ROWS", 16)
+    monkeypatch.setattr(pairs, "COLUMNS", 24)
+    x, w = rng.normal(size=(53, 3)), rng.normal(size=(53, 2))
+
+    def f(x, w, scale):
+        def total(x, w, scale):
+            body = lambda d: rg.exp(-scale * d)
+            options = {"metric": metric, "others": others, "weights": w}
+            return rg.sum(rg.distances.pair_reduce(body, x, **options) ** 2)
+
+        value, slopes = rg.value_and_grad(total, (0, 1, 2))(x, w, scale)
+        return [value, *slopes]
+
+    assert_close(*both(f, x, w, np.asarray(0.7)))
+
+
+@pytest.mark.parametrize("size", [0, 3, 40, 70])
+def test_boxes_that_survive(size, rng):
+    corner = rng.uniform(size=(2, 60, 2))
+    boxes = np.concatenate([corner, corner + rng.uniform(0.05, 0.3, (2, 60, 2))], -1)
+    scores = np.round(rng.uniform(size=(2, 60)), 1)  # with many that are equal
+    scores[0, :3] = np.nan, np.inf, -np.inf
+    f = lambda boxes, scores: rg.nn.nms(boxes, scores, threshold=0.3, size=size)
+    built, run = program(f, (boxes, scores))
+    assert set(hosts(built)) <= {"argsort"}
+    (found,) = run(boxes, scores)
+    assert np.array_equal(found, f(boxes, scores))

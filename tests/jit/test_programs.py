@@ -270,6 +270,7 @@ def test_axes_of_no_and_of_one_element(shape, rng):
 
 
 @pytest.mark.slow
+@SMALL  # half of the examples: each is compiled for every width
 @given(graphs(max_nodes=12, keep=pure))
 def test_long_graphs_of_all_ops(case):
     everywhere(case.graph, case.arrays, run_graph(case.graph, case.arrays))

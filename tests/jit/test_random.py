@@ -14,6 +14,7 @@ from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.machine import named, runs_here
 from retrograd.ops.nn.dropout import Dropout
+from retrograd.ops.random_gamma import RandomGamma
 from retrograd.ops.random_keys import Keyed, RandomBits
 from retrograd.testing import assert_close
 
@@ -74,14 +75,9 @@ def test_every_op_that_draws_draws_the_same_bits(op, arrays):
     check_bits(lambda *a: apply(op, *a), *map(np.asarray, arrays))
 
 
-def test_what_is_left_to_the_host_rejects_or_sorts():
+def test_what_is_left_to_the_host_sorts():
     left = {name for name, cls in REGISTRY.items() if issubclass(cls, Keyed) and cls.host}
-    assert left == {
-        "RandomGamma",
-        "RandomPermutation",
-        "RandomPoisson",
-        "RandomTruncatedNormal",
-    }
+    assert left == {"RandomPermutation"}
 
 
 LAWS = ["uniform", "normal", "exponential", "gumbel"]
@@ -258,3 +254,130 @@ def test_a_training_step_with_dropout(rng):
         assert 0.2 < (found[1] == 0).mean() < 0.6
         for got, want in zip(found, wanted, strict=True):
             assert_close(got, want)
+
+
+# -- laws that reject ----------------------------------------------------------------------
+
+
+def bounds(rng, dtype):
+    """Intervals near to 0 and far from it, narrow, wide and open."""
+    low = np.concatenate([rng.uniform(-5, 5, 800), rng.uniform(5, 300, 90), [-np.inf] * 9])
+    high = np.where(np.isinf(low), 0.5, low) + rng.exponential(2, low.size) + 1e-3
+    high[::7] = np.inf
+    return low.astype(dtype), high.astype(dtype)
+
+
+REJECTING = {
+    "truncated_normal": lambda key, low, high: random.truncated_normal(
+        key, lower=low, upper=high
+    ),
+    "gamma": lambda key, a, scale: random.gamma(key, a, scale=scale),
+    "log gamma": lambda key, a, _: apply(RandomGamma(log_space=True), key, a),
+    "poisson": lambda key, lam, _: random.poisson(key, lam),
+}
+
+
+def parameters(name, rng, dtype):
+    if name == "truncated_normal":
+        return bounds(rng, dtype)
+    spread = np.concatenate([10.0 ** rng.uniform(-4, 0, 300), rng.uniform(0, 40, 600)])
+    if name == "poisson":
+        spread[::50] = 10.0 ** rng.uniform(2, 9, 18)
+        spread[:3] = 0, 10, 1e9
+    return spread.astype(dtype), rng.uniform(0.5, 2, spread.size).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", REJECTING)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_laws_that_reject(machine, name, dtype, rng):
+    f, (a, b) = REJECTING[name], parameters(name, rng, dtype)
+    check_bits(f, KEY, a, b, machine=machine)
+    n = a.size // 6
+    a, b = a[: 6 * n].reshape(6, n), b[: 6 * n].reshape(6, n)
+    check_bits(rg.vmap(f), KEYS, a, b, machine=machine)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", REJECTING)
+def test_laws_that_reject_in_every_shape(name, shape, rng):
+    a = np.asarray(rng.uniform(0.5, 30, shape))
+    check_bits(REJECTING[name], KEY, a, np.asarray(a + 1))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_draws_that_reject_are_the_same_on_any_number_of_threads(threads, rng):
+    a = rng.uniform(0.1, 30, 100_000)
+    found = rg.jit(random.gamma, threads=threads)(KEY, a)
+    assert found.array.tobytes() == random.gamma(rg.asarray(KEY), a).array.tobytes()
+
+
+def test_integers_have_poisson_draws_too():
+    check_bits(random.poisson, KEY, np.arange(40))
+
+
+# -- what is refused while a program runs --------------------------------------------------
+
+
+REFUSED = {
+    "bernoulli": (lambda x: random.bernoulli(KEY, x), [0.5, 1.5, 2.5]),
+    "bernoulli of nan": (lambda x: random.bernoulli(KEY, x), [0.5, np.nan]),
+    "poisson": (lambda x: random.poisson(KEY, x), [0.5, -1.5]),
+    "gamma": (lambda x: random.gamma(KEY, x), [0.5, np.inf]),
+    "gamma's scale": (lambda x: random.gamma(KEY, 2.0, scale=x), [0.5, -1.0]),
+    "beta": (lambda x: random.beta(KEY, 2.0, x), [0.5, 0.0]),
+    "dirichlet": (lambda x: random.dirichlet(KEY, x), [0.5, 0.0]),
+    "normal": (lambda x: random.normal(KEY, std=x), [0.5, -2.0]),
+    "normal of float32": (
+        lambda x: random.normal(KEY, std=rg.astype(x, rg.float32)),
+        [0.5, -0.1],
+    ),
+    "exponential": (lambda x: random.exponential(KEY, scale=x), [-3.0]),
+    "gumbel": (lambda x: random.gumbel(KEY, scale=x), [0.5, -3.0]),
+    "uniform": (lambda x: random.uniform(KEY, low=x), [0.5, 1.0]),
+    "truncated normal": (lambda x: random.truncated_normal(KEY, lower=x), [0.5, 3.0]),
+    "choice": (lambda x: random.choice(KEY, 3, p=x), [0.5, -1.0, 2.0]),
+    "fold_in": (lambda x: random.fold_in(KEY, x), -1),
+    "fold_in too far": (lambda x: random.fold_in(KEY, x), 2**60),
+    "mapped": (rg.vmap(lambda x: random.normal(KEY, std=x)), [0.5, -2.0]),
+    "in a loop": (
+        lambda x: rg.fori_loop(0, 3, lambda i, c: c + random.normal(KEY, std=c - i), x),
+        1.5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_programs_refuse_what_eager_code_refuses(name):
+    f, given = REFUSED[name]
+    x, run = rg.asarray(given), rg.jit(f)
+    with pytest.raises(rg.ArgumentError) as wanted:
+        f(x)
+    with pytest.raises(rg.ArgumentError) as found:
+        run(x)
+    assert str(found.value) == str(wanted.value)
+    if x.ndim:
+        run(rg.full_like(x, 0.5))  # the next call works
+
+
+def test_of_many_refused_values_the_same_is_named_on_any_number_of_threads(rng):
+    scale = rng.normal(size=100_000)
+    f = lambda x: random.normal(KEY, std=x)
+    said = set()
+    for threads in (1, 2, 3):
+        with pytest.raises(rg.ArgumentError, match="std must be 0 or more; got -") as found:
+            rg.jit(f, threads=threads)(scale)
+        said.add(found.value.message)
+    assert len(said) == 1
+
+
+def test_what_was_donated_stays_when_a_draw_is_refused():
+    @rg.jit(donate=("w",))
+    def step(w, std):
+        return w + random.normal(KEY, std=std)
+
+    w = rg.ones(3)
+    with pytest.raises(rg.ArgumentError, match="std must be 0 or more; got -1"):
+        step(w, rg.asarray(-1.0))
+    assert w.tolist() == [1, 1, 1]
+    assert step(w, rg.asarray(0.0)).tolist() == [1, 1, 1]

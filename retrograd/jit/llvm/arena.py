@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retrograd.memory.ledger import hold
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -25,7 +27,7 @@ class Arena:
     if there is at least one such page of it.
     """
 
-    __slots__ = ("_bytes", "base", "nbytes")
+    __slots__ = ("__weakref__", "_bytes", "base", "nbytes")
 
     def __init__(self, nbytes: int) -> None:
         large = nbytes >= LARGE_PAGE
@@ -37,6 +39,7 @@ class Arena:
         self._bytes = whole[start : start + nbytes]
         self.base: int = whole.ctypes.data + start
         self.nbytes = nbytes
+        hold(self, nbytes)
 
     def view(
         self,

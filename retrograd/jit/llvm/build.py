@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from retrograd.jit.llvm.text import I1, I32, I64, PTR, Int, Module, Type, Val, spell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["Fn", "Loop"]
 
@@ -341,8 +341,9 @@ class Fn:
         carry: Sequence[Val] = (),
         *,
         down: bool = False,
+        unless: Callable[[list[Val]], Val] | None = None,
     ) -> Iterator[Loop]:
-        """for i in range(low, high, step), or backwards from the last; `carry` goes round."""
+        """for i in range(low, high, step), or backwards; until unless(what goes round)."""
         head, body, after = (self._label(w) for w in ("head", "body", "after"))
         before = self.block
         i, held = (
@@ -353,6 +354,8 @@ class Fn:
         self.start(head)
         spot = len(self.lines)
         going = self.compare("slt", i, self.integer(high))
+        if unless is not None:
+            going = self.select(unless(held), self.const(I1, 0), going)
         self.emit(f"br i1 {going.ref}, label %{body}, label %{after}")
         self.start(body)
         loop = Loop(self._mirror(low, high, step, i) if down else i, list(held))

@@ -1,4 +1,4 @@
-"""Compiled objects on disk, by a hash of all that they are made from.
+"""Compiled objects and programs on disk, by a hash of all that they are made from.
 
     code = load(key, make)    # what `make` returned for this key, here or in another process
 
@@ -24,7 +24,7 @@ from retrograd.core.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Stats", "clear", "directory", "limit", "load", "stats"]
+__all__ = ["Stats", "clear", "directory", "find", "keep", "limit", "load", "name_of", "stats"]
 
 _MAGIC, _VERSION = b"retrogrd", 1
 _HEADER = struct.Struct("<8sIQ32s")  # magic, version, length and digest of what follows
@@ -61,20 +61,32 @@ _warned: set[str] = set()
 
 def load(key: str, make: Callable[[], bytes]) -> bytes:
     """What `make` returns for this key, from disk where it is there whole."""
-    where = directory(create=True)
-    if where is None:
-        _counts["misses"] += 1
-        return make()
-    name = blake2b(key.encode(), digest_size=24).hexdigest()
-    path = os.path.join(where, name + _ENTRY)
-    code = _read(path, name)
-    if code is not None:
-        _counts["hits"] += 1
-        return code
-    _counts["misses"] += 1
-    code = make()
-    _write(path, name, code)
+    name = name_of(key)
+    code = find(name)
+    if code is None:
+        code = make()
+        keep(name, code)
     return code
+
+
+def name_of(key: str) -> str:
+    """The name under which the entry of a key is found."""
+    return blake2b(key.encode(), digest_size=24).hexdigest()
+
+
+def find(name: str) -> bytes | None:
+    """An entry, if it is on disk whole."""
+    where = directory(create=True)
+    code = None if where is None else _read(os.path.join(where, name + _ENTRY), name)
+    _counts["misses" if code is None else "hits"] += 1
+    return code
+
+
+def keep(name: str, code: bytes) -> None:
+    """Write an entry, if there is a directory that may be used."""
+    where = directory()
+    if where is not None:
+        _write(os.path.join(where, name + _ENTRY), name, code)
 
 
 # -- one file ------------------------------------------------------------------------------

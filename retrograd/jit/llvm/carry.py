@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retrograd.jit.llvm.text import I64, Val
-from retrograd.jit.plan import rounded
+from retrograd.memory.problem import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,8 +28,8 @@ from retrograd.jit.llvm.carry import (
 from retrograd.jit.llvm.text import I8, Val
 from retrograd.jit.loops.analyse import expressions
 from retrograd.jit.loops.expr import Store
-from retrograd.jit.plan import ALIGN
 from retrograd.jit.steps import Loops
+from retrograd.memory.problem import ALIGN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

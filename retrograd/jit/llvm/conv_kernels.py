@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.conv import (
     Convolution,
+    Steps,
     matrix_product,
     write_forward,
     write_input,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConvKernels"]
 
+WIDE = 128  # channels from which on convolution keeps the registers as busy as a product
+
 
 class ConvKernels(Kernels):
     """Conv, and its gradients by input and by weights; with windows of one, products."""
@@ -31,14 +34,37 @@ class ConvKernels(Kernels):
         conv = _geometry(op, specs, t)
         pixels = matrix_product(conv)
         module = self.writer.module
-        if pixels and all(pixels):
-            info = write_gemm(module, name, _product(op, pixels, t))
+        if pixels and all(pixels) and _as_product(op, pixels):
+            after = self.after.row if self.after else None
+            info = write_gemm(module, name, _product(op, pixels, t), epilogue=after)
             self.launches = [(info, (0, 1, 2))]
-            return
-        write = {Conv: write_forward, ConvInput: write_input, ConvWeight: write_weight}
-        found = write[type(op)](module, name, conv)
+        elif isinstance(op, ConvWeight):
+            self._steps(write_weight(module, name, conv))
+        else:
+            write = write_forward if isinstance(op, Conv) else write_input
+            self._steps(write(module, name, conv, epilogue=self.after))
+        if self.after:
+            first = 3 + len(self.temporaries)
+            more = tuple(range(first, first + len(self.after.values)))
+            info, buffers = self.launches[-1]
+            self.launches[-1] = info, (*buffers, *more)
+        self._share(name)
+
+    def _steps(self, found: Steps) -> None:
         self.launches = [(step.kernel, step.buffers) for step in found.steps]
         self.temporaries = found.temporaries
+
+    def _share(self, name: str) -> None:
+        """Let layers of the same sizes have the same kernels."""
+        writer, functions = self.writer, self.writer.module.functions
+        for helper in [n for n in functions if n.startswith(f"{name}_finish")]:
+            final = writer.share(helper)
+            for info, _ in self.launches:
+                writer.rename(info.name, helper, final)
+        self.launches = [
+            (info._replace(name=writer.share(info.name)), buffers)
+            for info, buffers in self.launches
+        ]
 
 
 def _geometry(op: Any, specs: Sequence[Spec], t: Type) -> Convolution:
@@ -63,6 +89,11 @@ def _geometry(op: Any, specs: Sequence[Spec], t: Type) -> Convolution:
         groups=op.groups,
         type=t,
     )
+
+
+def _as_product(op: Any, pixels: tuple[int, int, int]) -> bool:
+    """Whether the product's kernel is the faster one: not where the sum is over pixels."""
+    return not isinstance(op, ConvWeight) and min(pixels[1:]) < WIDE
 
 
 def _product(op: Any, pixels: tuple[int, int, int], t: Type) -> Gemm:

@@ -5,17 +5,18 @@ the tile, w the weights of the first tap, and n0, n1, ... say how many taps the 
 along each outer axis, at least one. Along the last axis, what pixels see is known when the
 function is written, so that there is no padding and no test for it. With several groups in a
 vector, the function goes on to `blocks` vectors; else it has one block. Layers of the same
-sizes share tile functions.
+sizes share tile functions. With a short epilogue, which is applied to the results in their
+registers, the kernel's buffers and the tile's first pixel and channel are arguments too.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from retrograd.jit.llvm.build import Fn
-from retrograd.jit.llvm.gemm_tile import load_some, store_some
+from retrograd.jit.llvm.gemm_tile import load_some, some_lanes, store_some
 from retrograd.jit.llvm.repeat import repeat
 from retrograd.jit.llvm.text import I64, PTR, Module, Type, Val
 
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     from retrograd.jit.llvm.conv_shape import Run
     from retrograd.jit.llvm.machine import Machine
 
-__all__ = ["Groups", "Tile", "balanced", "best_tile", "equal_parts", "named", "spread"]
+__all__ = [
+    "Epilogue",
+    "Groups",
+    "Tile",
+    "balanced",
+    "best_tile",
+    "equal_parts",
+    "named",
+    "spread",
+]
 
 MOST_UNROLLED = 96  # multiply-adds in one turn of a loop
 
@@ -63,6 +73,17 @@ def best_tile(machine: Machine, down: int, across: int) -> tuple[int, int, int]:
     pairs = [(rows, v) for v, rows in most.items() if rows]
     rows, vectors = min(pairs, key=lambda pair: (work(*pair), -pair[0]))
     return rows, vectors, work(rows, vectors)
+
+
+class Epilogue(Protocol):
+    """What is done to a result before it stays: bias, activation, ..."""
+
+    def __call__(self, f: Fn, acc: Val, pixel: Val, channel: Val, mask: Val | None) -> Val:
+        """The value to store; lanes run along channels from `channel`, where mask.
+
+        `pixel` counts all results, batch first. f.arg("bufs") are the kernel's buffers.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -114,37 +135,73 @@ class Tile:
     outer: tuple[tuple[int, int], ...]  # in x and in w, from tap to tap of each outer axis
     images: tuple[int, int, int] = (1, 0, 0)  # in a tile; in x and in out from one to the next
     groups: Groups | None = None
+    after: str = ""  # the kernel whose epilogue is applied
+    steps: tuple[int, int] = (0, 0)  # results from image to image, and from pixel to pixel
+    epilogue: Epilogue | None = field(default=None, repr=False)
 
     def write(self, module: Module) -> str:
         """Put the function into the module, unless it is there; its name."""
-        name = named("conv_tile", self)
+        name = named(f"{self.after}_finish" if self.after else "conv_tile", self)
         return module.once(name, lambda: self._write(module, name))
 
     def _write(self, module: Module, name: str) -> None:
         counts = [(f"n{a}", I64) for a in range(len(self.outer))]
         args = [("x", PTR), ("w", PTR), ("out", PTR), ("blocks", I64), *counts]
+        if self.epilogue:
+            args += [("bufs", PTR), ("pixel", I64), ("channel", I64)]
         f = Fn(module, name, args, attributes="nounwind noinline")
         ends = [f.arg("x"), f.arg("w"), f.arg("out")]
+        channel = [f.arg("channel")] if self.epilogue else []
         if self.groups is None:
-            self._block(f, *ends)
+            self._block(f, *ends, *channel)
         else:
-            with repeat(f, f.arg("blocks"), ends) as loop:
-                x, w, out = loop.carry
-                self._block(f, x, w, out)
+            with repeat(f, f.arg("blocks"), [*ends, *channel]) as loop:
+                x, w, out, *channel = loop.carry
+                self._block(f, x, w, out, *channel)
                 wide, deep = self.groups.lanes, self.groups.count * self.depth
-                steps = zip(loop.carry, (deep, wide, wide), strict=True)
-                loop.next = [f.at(end, step, self.type) for end, step in steps]
+                steps = zip(loop.carry[:3], (deep, wide, wide), strict=True)
+                loop.next = [
+                    *(f.at(end, step, self.type) for end, step in steps),
+                    *(f.integer(f.plus(c, wide)) for c in channel),
+                ]
         f.done()
 
-    def _block(self, f: Fn, x: Val, w: Val, out: Val) -> None:
+    def _block(self, f: Fn, x: Val, w: Val, out: Val, channel: Val | None = None) -> None:
         t = self.type.by(f.machine.lanes(self.type.bits // 8))
         sums = [f.zero(t)] * (self.images[0] * self.pixels * self.vectors)
+        if channel is not None:
+            self._ahead(f, channel, t.lanes)
         for n, total in enumerate(self._outer(f, 0, x, w, sums)):
             p, j = divmod(n, self.vectors)
             image, p = divmod(p, self.pixels)
             spot = image * self.images[2] + p * self.out + j * t.lanes
-            at = f.at(out, spot, t)
-            store_some(f, total, at, self.kept if j == self.vectors - 1 else 0)
+            kept = self.kept if j == self.vectors - 1 else 0
+            if channel is not None:
+                total = self._finished(f, total, (image, p, j), channel, kept)
+            store_some(f, total, f.at(out, spot, t), kept)
+
+    def _ahead(self, f: Fn, channel: Val, lanes: int) -> None:
+        """Call for what the epilogue will read."""
+        call = getattr(self.epilogue, "ahead", None)
+        if call is None or self.groups:  # such tiles are short, and follow each other closely
+            return
+        for image in range(self.images[0]):
+            for p in range(self.pixels):
+                step = image * self.steps[0] + p * self.steps[1]
+                pixel = f.integer(f.plus(f.arg("pixel"), step))
+                for j in range(self.vectors):
+                    call(f, pixel, f.integer(f.plus(channel, j * lanes)))
+
+    def _finished(
+        self, f: Fn, total: Val, spot: tuple[int, int, int], channel: Val, kept: int
+    ) -> Val:
+        assert self.epilogue
+        image, p, j = spot
+        lanes = total.type.lanes
+        pixel = f.plus(f.arg("pixel"), image * self.steps[0] + p * self.steps[1])
+        mask = some_lanes(f, lanes, kept) if kept and kept < lanes else None
+        here = f.integer(f.plus(channel, j * lanes))
+        return self.epilogue(f, total, f.integer(pixel), here, mask)
 
     def _outer(self, f: Fn, axis: int, x: Val, w: Val, sums: Sequence[Val]) -> list[Val]:
         if axis == len(self.outer):

@@ -38,6 +38,7 @@ __all__ = ["WeightGradient", "write_sum"]
 
 NEAREST = 1 << 15  # bytes that are to stay in the first cache
 PARTIALS = 1 << 22  # bytes of partial results
+PIXELS = 64  # that are worth it to load and store a tile's weights
 TRIVIAL = Axis(1, 1, 1, 1, 1, 1, 0)
 
 
@@ -64,10 +65,13 @@ class WeightGradient:
         down, across = self.axes[-2:]
         source = down.stride * across.source * self.conv.in_channels
         row = source + across.result * self.conv.out_channels
-        near = NEAR * 8 // (max(row, 1) * self.conv.type.bits)
+        narrow = any(b.groups for b in self.layout.blocks)
+        room = NEAR if self.copied or narrow else NEAREST
+        near = room * 8 // (max(row, 1) * self.conv.type.bits)
         if self.copied:
             line = across.result * self._widest * self.conv.type.bits // 8
             near = min(near, NEAREST // max(line, 1))
+        near = max(near, -(-PIXELS // max(1, across.result)))
         return max(1, -(-down.result // max(1, near)))
 
     @cached_property

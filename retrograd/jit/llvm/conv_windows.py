@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from retrograd.jit.llvm.conv_chunks import (
 )
 from retrograd.jit.llvm.conv_pieces import Piece, pieces, relative
 from retrograd.jit.llvm.conv_shape import Run
-from retrograd.jit.llvm.conv_tile import Tile
+from retrograd.jit.llvm.conv_tile import Epilogue, Tile
 from retrograd.jit.llvm.gemm_tile import load_some, some_lanes, store_some
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.text import I1, I32, I64, PTR, Int, Module, Type, Val
@@ -37,15 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Epilogue", "Windows"]
 
 
-class Epilogue(Protocol):
-    """What is done to a result before it stays: bias, activation, ..."""
-
-    def __call__(self, f: Fn, acc: Val, pixel: Val, channel: Val, mask: Val | None) -> Val:
-        """The value to store; lanes run along channels from `channel`, where mask.
-
-        `pixel` counts all results, batch first. f.arg("bufs") are the kernel's buffers.
-        """
-        ...
+SHORT = 600  # operations of an epilogue, written for every vector of a tile
 
 
 @dataclass(frozen=True)
@@ -205,8 +197,9 @@ class Windows:
         out = f.at(out, f.times(pixel, self.layout.channels), t)
         tile = self._function(blocks, piece)
         many = f.integer(blocks.many if blocks.groups else 1)
-        self._where_seen(f, piece, counts, tile, (x, w, out, many))
-        if self.epilogue:
+        spots = (f.arg("bufs"), pixel, channel) if tile.epilogue else ()
+        self._where_seen(f, piece, counts, tile, (x, w, out, many), spots)
+        if self.epilogue and not tile.epilogue:
             self._finish_blocks(f, blocks, piece, (out, pixel, channel))
 
     def _finish_blocks(
@@ -226,6 +219,7 @@ class Windows:
         counts: Sequence[Val],
         tile: Tile,
         ends: tuple[Val, ...],
+        spots: tuple[Val, ...],
     ) -> None:
         """Call a tile function; where no tap is seen at all, the one that writes zeros."""
         axes = self.axes if piece.runs is None else self.axes[:-1]
@@ -236,13 +230,13 @@ class Windows:
                 none = f.bitwise("or", none, here) if none else here
         name = tile.write(self.module)
         if none is None:
-            f.call(name, None, *ends, *counts)
+            f.call(name, None, *ends, *counts, *spots)
             return
         with f.when(f.bitwise("xor", none, f.const(I1, 1))):
-            f.call(name, None, *ends, *counts)
+            f.call(name, None, *ends, *counts, *spots)
         zeros = replace(tile, runs=(), outer=()).write(self.module)
         with f.when(none):
-            f.call(zeros, None, *ends)
+            f.call(zeros, None, *ends, *spots)
 
     def _function(self, blocks: Blocks, piece: Piece) -> Tile:
         layout, tap = self.layout, self._tap(blocks)
@@ -257,7 +251,7 @@ class Windows:
             runs = (Run(0, 0, 1, (0,)),)
         else:
             runs, outer = relative(runs), outer[:-1]
-        return Tile(
+        tile = Tile(
             self.type,
             piece.size,
             blocks.vectors,
@@ -275,6 +269,11 @@ class Windows:
             (self.images, place, prod(a.result for a in self.axes) * layout.channels),
             blocks.groups,
         )
+        work = getattr(self.epilogue, "work", 1) * self.images * piece.size * blocks.vectors
+        if not self.epilogue or work > SHORT:
+            return tile
+        steps = prod(a.result for a in self.axes), piece.phase.step
+        return replace(tile, after=self.name, steps=steps, epilogue=self.epilogue)
 
     def _finish(self, blocks: Blocks, piece: Piece) -> str:
         """A function that applies the epilogue to a tile, in place."""

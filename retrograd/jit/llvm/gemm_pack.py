@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retrograd.jit.llvm.build import Fn
-from retrograd.jit.llvm.gemm_tile import load_some
-from retrograd.jit.llvm.text import I32, I64, PTR, Module, Type, Val
+from retrograd.jit.llvm.gemm_tile import AHEAD, load_some, prefetch
+from retrograd.jit.llvm.text import I64, PTR, Module, Type, Val
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Block", "Pack", "Spill"]
+__all__ = ["Pack", "Slab", "Spill"]
+
+NEXT = 4  # rows from the one that is read whole to the one that is called for
 
 
 @dataclass(frozen=True)
@@ -49,31 +51,36 @@ class Pack:
             self._one_by_one(f)
         f.done()
 
+    def _lanes(self, f: Fn) -> int:
+        """Of a vector: all that the machine has, or those of a narrow panel."""
+        return min(self.width, f.machine.lanes(self.type.bits // 8))
+
     def _copy(self, f: Fn) -> None:
         """Lanes are side by side in the source."""
-        t = self.type.by(f.machine.lanes(self.type.bits // 8))
+        t = self.type.by(self._lanes(f))
         ends = [f.arg("source"), f.arg("target")]
         with f.loop(0, f.arg("depth"), carry=ends) as loop:
             source, target = loop.carry
             for at in range(0, self.width, t.lanes):
                 x = load_some(f, t, f.at(source, at, t), min(t.lanes, self.count - at))
                 f.store(x, f.at(target, at, t))
+            for at in range(0, self.count, 512 // self.type.bits):
+                prefetch(f, f.at(source, AHEAD * self.strides[1] + at, t), near=False)
             loop.next = [f.at(source, self.strides[1], t), f.at(target, self.width, t)]
 
     def _transpose(self, f: Fn) -> None:
         """Steps of k are side by side in the source: blocks, by a network of shuffles."""
-        lanes = f.machine.lanes(self.type.bits // 8)
-        depth = f.arg("depth")
+        lanes, depth = self._lanes(f), f.arg("depth")
         with f.loop(0, f.sub(depth, f.const(I64, lanes - 1)), lanes) as loop:
             self._block(f, loop.i, lanes)
-        if self.odd:
+        if self.odd % lanes:
             rest = f.bitwise("and", depth, f.const(I64, lanes - 1))
             with f.when(f.compare("ne", rest, f.const(I64, 0))):
-                self._block(f, f.sub(depth, rest), self.odd)
+                self._block(f, f.sub(depth, rest), self.odd % lanes)
 
     def _block(self, f: Fn, k: Val, steps: int) -> None:
         """One vector of k, for all lanes of a panel."""
-        lanes, t = f.machine.lanes(self.type.bits // 8), self.type
+        lanes, t = self._lanes(f), self.type
         source = f.at(f.arg("source"), k, t)
         target = f.at(f.arg("target"), f.times(k, self.width), t)
         whole = self.count // lanes * lanes
@@ -87,7 +94,7 @@ class Pack:
 
     def _square(self, f: Fn, source: Val, target: Val, valid: int, steps: int) -> None:
         """One vector by one vector: `valid` lanes exist, `steps` of k."""
-        lanes = f.machine.lanes(self.type.bits // 8)
+        lanes = self._lanes(f)
         short = min(lanes, 128 // self.type.bits)  # what shuffles are cheap within
         for first in range(0, steps, short):
             have = min(short, steps - first)
@@ -146,39 +153,42 @@ def _transposed(f: Fn, rows: Sequence[Val], short: int) -> list[Val]:
 
 
 @dataclass(frozen=True)
-class Block:
-    """Rows of a matrix, copied to rows of `width`: (source, target, rows, columns)."""
+class Slab:
+    """Panels side by side, filled row by row: (source, target, depth, count).
+
+    What is a Pack for each of `count` panels of `lanes`, but reads each row of the source as a
+    whole: rows that are far apart are then read once.
+    """
 
     type: Type
-    width: int
-    stride: int  # of rows, in the source; columns are side by side
+    width: int  # of a panel
+    lanes: int  # of a panel that exist
+    stride: int  # of k, in the source; lanes are side by side
+    panel: int  # elements from one panel to the next
 
     def write(self, module: Module) -> str:
         """Put the function into the module, unless it is there; its name."""
-        name = f"gemm_block_{self.type.suffix}_{self.width}_{self.stride}"
+        shape = f"{self.type.suffix}_{self.width}_{self.lanes}_{self.stride}_{self.panel}"
+        name = f"gemm_slab_{shape}"
         return module.once(name, lambda: self._write(module, name))
 
     def _write(self, module: Module, name: str) -> None:
-        args = [("source", PTR), ("target", PTR), ("rows", I64), ("columns", I64)]
+        args = [("source", PTR), ("target", PTR), ("depth", I64), ("count", I64)]
         f = Fn(module, name, args, attributes="nounwind noinline")
-        t = self.type.by(f.machine.lanes(self.type.bits // 8))
-        columns = f.arg("columns")
-        whole = f.bitwise("and", columns, f.const(I64, -t.lanes))
-        left = f.convert("trunc", f.splat(f.sub(columns, whole), t.lanes), I32)
-        mask = f.compare("slt", f.iota(I32.by(t.lanes)), left)
+        t = self.type.by(min(self.width, f.machine.lanes(self.type.bits // 8)))
         ends = [f.arg("source"), f.arg("target")]
-        with f.loop(0, f.arg("rows"), carry=ends) as loop:
-            source, target = loop.carry
-            with f.loop(0, whole, t.lanes) as across:
-                f.store(f.load(t, f.at(source, across.i, t)), f.at(target, across.i, t))
-            if f.machine.masks:
-                x = f.masked_load(t, f.at(source, whole, t), mask)
-                f.masked_store(x, f.at(target, whole, t), mask)
-            else:
-                with f.loop(whole, columns) as across:
-                    x = f.load(self.type, f.at(source, across.i, t))
-                    f.store(x, f.at(target, across.i, t))
-            loop.next = [f.at(source, self.stride, t), f.at(target, self.width, t)]
+        with f.loop(0, f.arg("depth"), carry=ends) as loop:
+            rows = list(loop.carry)
+            with f.loop(0, f.arg("count"), carry=rows) as across:
+                source, target = across.carry
+                for at in range(0, self.width, t.lanes):
+                    have = min(t.lanes, self.lanes - at)
+                    x = load_some(f, t, f.at(source, at, t), have) if have > 0 else f.zero(t)
+                    f.store(x, f.at(target, at, t))
+                for at in range(0, self.lanes, 512 // self.type.bits):
+                    prefetch(f, f.at(source, NEXT * self.stride + at, t), near=False)
+                across.next = [f.at(source, self.lanes, t), f.at(target, self.panel, t)]
+            loop.next = [f.at(rows[0], self.stride, t), f.at(rows[1], self.width, t)]
         f.done()
 
 

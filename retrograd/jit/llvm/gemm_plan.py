@@ -21,6 +21,8 @@ MOST_CHUNKS = 32
 FEW = 4  # rows or columns: too few to be worth transposing the other operand
 L1, L2 = 32 * 1024, 256 * 1024  # bytes that a panel and a block may take
 DEPTH = 256  # steps of k in a block
+SHALLOW, LONG = 64, 512  # steps of k, columns: so few, and so many, that storing is the work
+FLOW = 10  # bytes in a cycle that the second cache gives without making anybody wait
 STREAM = 16  # as above, when a matrix is read once: so many rows at a time
 
 
@@ -65,6 +67,18 @@ class Gemm:
             copies = prod(d[0] for d in self.batch if d[which])
             total += shape[0] * shape[1] * copies
         return total * self.size
+
+    def folded(self) -> Gemm:
+        """The same with turns of the batch as more rows, where all read the same b."""
+        if not self.batch:
+            return self
+        *rest, (count, a, b, c) = self.batch
+        down = (a, c) if self.m == 1 else (self.a[0], self.c[0])
+        if b or (a, c) != (self.m * down[0], self.m * down[1]):
+            return self
+        rows = (down[0], self.a[1]), self.b, (down[1], self.c[1])
+        whole = Gemm(self.m * count, self.n, self.k, self.type, *rows, tuple(rest))
+        return whole.folded()
 
     def swapped(self) -> Gemm:
         """The same results as C^T = B^T A^T."""
@@ -111,6 +125,7 @@ class Plan:
     pack_b: bool
     depth: int  # steps of k in a block
     row_block: int  # tiles in a block
+    column_block: int  # panels of B in a block
     grid: tuple[int, int, int]  # chunks along batch, rows, columns
 
     @property
@@ -124,17 +139,46 @@ class Plan:
         return self.gemm.n % self.unit
 
     @property
-    def panel(self) -> int:
-        """Elements in a row of packed A: an odd number of lines, to spread over the cache."""
-        rows = min(self.row_block, self.rows.count) * self.rows.size
-        line = 64 // self.gemm.size
-        return (ceil(rows / line) | 1) * line if self.pack_a else 0
+    def across(self) -> bool:
+        """Whether tiles go row by row: A is packed, or little is added up and much stored."""
+        return self.pack_a or (not self.dots and self.gemm.k <= SHALLOW and self.gemm.n >= LONG)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the first tile of a block packs B as it goes: B is dense along columns."""
+        return self.pack_b and self.gemm.b[1] == 1
+
+    @property
+    def fetch(self) -> bool:
+        """Whether results have left the second cache when the next block of k adds to them."""
+        gemm = self.gemm
+        return gemm.k > self.depth and gemm.m * gemm.n * gemm.size > 2 * L2
+
+    @property
+    def height(self) -> int:
+        """Rows in a panel of packed A: those of a tile, in whole or half vectors."""
+        half = max(1, self.unit // 2)
+        if self.rows.size <= half:
+            return half
+        return ceil(self.rows.size / self.unit) * self.unit
+
+    @property
+    def width(self) -> int:
+        """Columns in a panel of packed B."""
+        return self.columns.size * self.unit
+
+    @property
+    def room_a(self) -> int:
+        """Elements of scratch for A."""
+        tiles = min(self.row_block, ceil(self.rows.count / self.grid[1]))
+        return tiles * self.height * self.depth if self.pack_a else 0
 
     @property
     def scratch(self) -> int:
         """Bytes of scratch for a thread."""
-        columns = self.columns.size * self.unit if self.pack_b else 0
-        return (self.panel + columns) * self.depth * self.gemm.size
+        panels = min(self.column_block, ceil(self.columns.count / self.grid[2]))
+        columns = self.width * (panels if self.across else 1) if self.pack_b else 0
+        return (self.room_a + columns * self.depth) * self.gemm.size
 
 
 def wants_swap(gemm: Gemm, lanes: int) -> bool:
@@ -151,23 +195,26 @@ def wants_dots(gemm: Gemm, lanes: int) -> bool:
     return dense and min(gemm.m, gemm.n) <= FEW
 
 
-def make_plan(gemm: Gemm, machine: Machine) -> Plan:
-    """The tiles, blocks and chunks of a problem with m, n >= 1."""
+def make_plan(gemm: Gemm, machine: Machine, *, whole: bool = False) -> Plan:
+    """The tiles, blocks and chunks of a problem with m, n >= 1; `whole`: one block of k."""
     lanes = machine.lanes(gemm.size)
     if wants_dots(gemm, lanes):
         rows, columns = Split.of(gemm.m, FEW), Split.of(gemm.n, 8 if gemm.m == 1 else FEW)
-        plan = Plan(gemm, rows, columns, 1, False, False, gemm.k, 1, (1, 1, 1))
+        plan = Plan(gemm, rows, columns, 1, False, False, gemm.k, 1, 1, (1, 1, 1))
         return _blocked(plan)
-    rows, columns = _tiles(gemm, lanes, machine)
     a, b = _packs(gemm)
-    depth = _depth(gemm, columns.size * lanes, packed=b)
-    plan = Plan(gemm, rows, columns, lanes, a, b, depth, 1, (1, 1, 1))
+    rows, columns = _tiles(gemm, lanes, machine, packed=a)
+    width = (ceil(rows.size / lanes) if a else columns.size) * lanes
+    depth = max(1, gemm.k) if whole else _depth(gemm, width, a=a, b=b)
+    plan = Plan(gemm, rows, columns, lanes, a, b, depth, 1, 1, (1, 1, 1))
     return _blocked(plan)
 
 
-def _depth(gemm: Gemm, width: int, *, packed: bool) -> int:
+def _depth(gemm: Gemm, width: int, *, a: bool, b: bool) -> int:
     """Steps of k in a block: all, or even parts in whole vectors."""
-    most = min(DEPTH, L1 // (width * gemm.size)) if packed else DEPTH
+    most = DEPTH
+    if a or b:  # a panel of A leaves room for those of B that pass
+        most = min(DEPTH, (L1 // 2 if a else L1) // (width * gemm.size))
     if gemm.m <= FEW and gemm.b[1] == 1 and gemm.k * gemm.n * gemm.size > 2 * L2:
         most = STREAM
     if gemm.k <= most * 3 // 2:
@@ -177,22 +224,24 @@ def _depth(gemm: Gemm, width: int, *, packed: bool) -> int:
 
 def _packs(gemm: Gemm) -> tuple[bool, bool]:
     """Which operands are copied to dense panels: those that caches would not hold."""
-    b = gemm.k * abs(gemm.b[0]) * gemm.size > 2 * L2 and gemm.m >= 128
+    b = gemm.k * abs(gemm.b[0]) * gemm.size > 2 * L2 and gemm.m > 2 * FEW
     a = gemm.k * abs(gemm.a[1]) * gemm.size > 4 * L2 and gemm.n >= 128
     return a and gemm.a[0] == 1, b or gemm.b[1] != 1
 
 
-def _tiles(gemm: Gemm, lanes: int, machine: Machine) -> tuple[Split, Split]:
+def _tiles(gemm: Gemm, lanes: int, machine: Machine, *, packed: bool) -> tuple[Split, Split]:
     """The tile that registers and sizes suit best."""
     spare = 1 if machine.fma else 2
     vectors, best = ceil(gemm.n / lanes), None
     # High tiles read many rows at once: not if these are far apart, in the same cache sets.
-    near = gemm.m * gemm.k * gemm.size <= L1
+    near = packed or gemm.m * gemm.k * gemm.size <= L1
     for width in range(1, 5 if gemm.m > FEW else 9):
         most = (machine.registers - spare - width) // width
         for height in range(1, min(most, gemm.m, 30) + 1):
             rows, columns = Split.of(gemm.m, height), Split.of(vectors, width)
-            cost = _cost(rows, columns, min(gemm.k, DEPTH))
+            # A's panel stays in the first cache, B's come from the second.
+            flow = width * machine.vector_bytes / FLOW if packed else 0
+            cost = _cost(rows, columns, min(gemm.k, DEPTH), flow)
             cost *= 1 if near or rows.size <= 8 else 1.06
             if best is None or cost < best[0]:
                 best = cost, rows, columns
@@ -200,21 +249,29 @@ def _tiles(gemm: Gemm, lanes: int, machine: Machine) -> tuple[Split, Split]:
     return best[1], best[2]
 
 
-def _cost(rows: Split, columns: Split, depth: int) -> float:
+def _cost(rows: Split, columns: Split, depth: int, flow: float) -> float:
     """Cycles of all tiles: multiplications, loads, latency; a call, its rows and stores."""
     total = 0.0
     for first, end, height, _ in rows.segments():
         for left, right, width, _ in columns.segments():
-            step = max(height * width / 2, (height + width) / 2, 4)
+            step = max(height * width / 2, (height + width) / 2, 4, flow)
             each = depth * step + 12 + height * (width + 3)
             total += (end - first) * (right - left) * each
     return total
 
 
 def _blocked(plan: Plan) -> Plan:
-    """With blocks that fit the caches, and chunks."""
-    tile = plan.depth * plan.rows.size * plan.gemm.size
-    return replace(plan, row_block=max(1, L2 // max(tile, 1)), grid=_grid(plan))
+    """With chunks, and blocks that fit the caches."""
+    plan = replace(plan, grid=_grid(plan))
+    step = plan.depth * plan.gemm.size
+    rows = _even(ceil(plan.rows.count / plan.grid[1]), L2 // max(1, step * plan.rows.size))
+    columns = _even(ceil(plan.columns.count / plan.grid[2]), L2 // max(1, step * plan.width))
+    return replace(plan, row_block=rows, column_block=columns)
+
+
+def _even(count: int, most: int) -> int:
+    """Tiles in a block, such that blocks are alike; most may be exceeded by a quarter."""
+    return ceil(count / max(1, ceil(count / max(1, most * 5 // 4))))
 
 
 THREADS = ((1, 2), (2, 4), (4, 2), (8, 1), (16, 0.25))  # how many, and how much they count
@@ -237,8 +294,8 @@ def _time(plan: Plan, grid: tuple[int, int, int]) -> float:
     m = ceil(plan.rows.count / grid[1]) * plan.rows.size
     n = ceil(plan.columns.count / grid[2]) * plan.columns.size * lanes
     speed = 1 / (2 * max(lanes, 8))
-    a = m * gemm.k * (0.45 if plan.pack_a else 0.15)
-    b = n * gemm.k * (0.3 if plan.pack_b else 0.15)
+    a = m * gemm.k * (1.0 if plan.pack_a else 0.15)
+    b = n * gemm.k * (0.5 if plan.pack_b and not plan.keeps else 0.2)
     chunk = batch * (m * n * (gemm.k * speed + 0.1) + a + b) + 1000
     chunks = prod(grid)
     return sum(weight * p * ceil(chunks / p) * chunk for p, weight in THREADS)

@@ -1,7 +1,8 @@
 """Blocks of a matrix product that are held in registers, and what is done to them after.
 
 A tile function has the signature (a, b, c, depth, more): it adds up `depth` steps of k, adds
-what c holds if `more` is 1, and stores. Kernels of the same strides share it.
+what c holds if `more` is 1, and stores. One that keeps b has a `panel` after these. Kernels of
+the same strides share it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from retrograd.jit.llvm.text import I1, I64, PTR, Int, Module, Type, Val
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Dots", "Epilogue", "Finish", "Tile", "multiply_add", "some_lanes"]
+__all__ = ["Dots", "Epilogue", "Finish", "Tile", "multiply_add", "prefetch", "some_lanes"]
 
+AHEAD = 16  # rows, in other pages than those read now, that are called for
 SIGNATURE = [("a", PTR), ("b", PTR), ("c", PTR), ("depth", I64), ("more", I64)]
 
 
@@ -55,6 +57,12 @@ def store_some(f: Fn, x: Val, pointer: Val, count: int) -> None:
         f.masked_store(x, pointer, some_lanes(f, x.type.lanes, count))
 
 
+def prefetch(f: Fn, at: Val, *, near: bool = True) -> None:
+    """Call for a cache line: to the first cache, or to the second only."""
+    f.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+    f.emit(f"call void @llvm.prefetch.p0({at}, i32 0, i32 {3 if near else 2}, i32 1)")
+
+
 @dataclass(frozen=True)
 class Tile:
     """rows x vectors of results; lanes run along columns."""
@@ -68,27 +76,34 @@ class Tile:
     load_tail: int = 0  # lanes of b's last vector that exist; 0: all
     store_tail: int = 0  # lanes of c's last vector that exist; 0: all
     ahead: bool = False  # whether to call for the rows of the next tile
+    fetch: bool = False  # whether to call for c, which is far away, before it is needed
+    keep: bool = False  # whether to copy what is read of b to a dense `panel`
 
     @property
     def name(self) -> str:
         """One for each set of fields."""
         shape = f"{self.type.suffix}_{self.rows}x{self.vectors}"
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
-        return f"gemm_tile_{shape}_{strides}_{self.load_tail}_{self.store_tail}_{self.ahead:d}"
+        tails = f"{self.load_tail}_{self.store_tail}"
+        return f"gemm_tile_{shape}_{strides}_{tails}_{self.ahead:d}{self.fetch:d}{self.keep:d}"
 
     def write(self, module: Module) -> str:
         """Put the function into the module, unless it is there; its name."""
         return module.once(self.name, lambda: self._write(module))
 
     def _write(self, module: Module) -> None:
-        f = Fn(module, self.name, SIGNATURE, attributes="nounwind noinline")
+        args = [*SIGNATURE, ("panel", PTR)] if self.keep else SIGNATURE
+        f = Fn(module, self.name, args, attributes="nounwind noinline")
         lanes = module.machine.lanes(self.type.bits // 8)
         zeros = [f.zero(self.type.by(lanes))] * (self.rows * self.vectors)
+        if self.fetch:
+            for at, _ in self._spots(f):
+                prefetch(f, at, near=False)
         with f.loop(0, f.arg("depth"), carry=[f.arg("a"), f.arg("b"), *zeros]) as loop:
             a, b, *sums = loop.carry
             if self.ahead:
                 self._call_ahead(f, loop.i)
-            self._step(f, a, b, sums)
+            self._step(f, a, b, loop.i, sums)
             loop.next = [f.at(a, self.a[1], self.type), f.at(b, self.b, self.type), *sums]
         # A loop of at most one turn is a branch with results.
         with f.loop(0, f.arg("more"), carry=loop.results[2:]) as again:
@@ -98,12 +113,18 @@ class Tile:
             store_some(f, x, at, tail)
         f.done()
 
-    def _step(self, f: Fn, a: Val, b: Val, sums: list[Val]) -> None:
+    def _step(self, f: Fn, a: Val, b: Val, k: Val, sums: list[Val]) -> None:
         t, last = sums[0].type, self.vectors - 1
         across = [
             load_some(f, t, f.at(b, j * t.lanes, t), self.load_tail if j == last else 0)
             for j in range(self.vectors)
         ]
+        if self.keep:
+            here = f.at(f.arg("panel"), f.times(k, self.vectors * t.lanes), t)
+            for j, x in enumerate(across):
+                f.store(x, f.at(here, j * t.lanes, t))
+            for at in range(0, self.vectors * t.lanes, 512 // t.bits):
+                prefetch(f, f.at(b, AHEAD * self.b + at, t))
         for i in range(self.rows):
             x = f.splat(f.load(self.type, f.at(a, i * self.a[0], self.type)), t.lanes)
             for j, y in enumerate(across):
@@ -116,9 +137,7 @@ class Tile:
         line = f.bitwise("lshr", k, f.const(I64, 3))
         skip = f.plus(f.times(row, self.a[0]), self.rows * self.a[0])
         place = f.plus(skip, f.times(line, 512 // self.type.bits))
-        f.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-        at = f.at(f.arg("a"), place, self.type)
-        f.emit(f"call void @llvm.prefetch.p0({at}, i32 0, i32 3, i32 1)")
+        prefetch(f, f.at(f.arg("a"), place, self.type))
 
     def _spots(self, f: Fn) -> list[tuple[Val, int]]:
         """Where each vector of results goes, and how many of its lanes."""
@@ -197,10 +216,11 @@ class Dots:
 
 @dataclass(frozen=True)
 class Finish:
-    """A pass over finished results in place: the epilogue, applied in loops.
+    """A pass over finished results: the epilogue, applied in loops.
 
     (bufs, c, batch, row, col, rows, vectors, edge): `vectors` whole vectors in each row, and
-    if `edge` the `tail` lanes after them. With lanes 0 a vector is one number.
+    if `edge` the `tail` lanes after them. With lanes 0 a vector is one number. The results are
+    in c, or in a `tile` that is given after these.
     """
 
     name: str
@@ -208,18 +228,20 @@ class Finish:
     lanes: int
     tail: int
     c: tuple[int, int]  # strides of rows and of columns
+    tile: tuple[int, int] | None = None  # the same of the tile, if there is one
 
     def write(self, module: Module, epilogue: Epilogue) -> str:
         """Put the function into the module; its name."""
         numbers = ["batch", "row", "col", "rows", "vectors", "edge"]
         args = [("bufs", PTR), ("c", PTR), *((n, I64) for n in numbers)]
+        args += [("tile", PTR)] if self.tile else []
         f = Fn(module, self.name, args, attributes="nounwind noinline")
         t, width = self.type.by(self.lanes), max(self.lanes, 1)
 
         def apply(i: Val, skip: Int, mask: Val | None) -> None:
-            offset = f.plus(f.times(i, self.c[0]), f.times(skip, self.c[1]))
-            at = f.at(f.arg("c"), offset, t)
-            x = f.masked_load(t, at, mask) if mask else f.load(t, at)
+            at = self._at(f, "c", self.c, i, skip)
+            source = self._at(f, "tile", self.tile, i, skip) if self.tile else at
+            x = f.masked_load(t, source, mask) if mask else f.load(t, source)
             row, col = f.add(f.arg("row"), i), f.plus(f.arg("col"), skip)
             y = epilogue(f, x, f.arg("batch"), row, f.integer(col), mask)
             if mask:
@@ -235,3 +257,7 @@ class Finish:
                     skip = f.times(f.arg("vectors"), width)
                     apply(down.i, skip, some_lanes(f, self.lanes, self.tail))
         return f.done()
+
+    def _at(self, f: Fn, name: str, strides: tuple[int, int], i: Val, skip: Int) -> Val:
+        offset = f.plus(f.times(i, strides[0]), f.times(skip, strides[1]))
+        return f.at(f.arg(name), offset, self.type)

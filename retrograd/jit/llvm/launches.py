@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.text import F32, F64, I8, Type, Val
-from retrograd.jit.plan import rounded
+from retrograd.memory.problem import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +23,23 @@ class Kernels(ABC):
     """Kernels run in sequence; their temporaries are part of the program's arena.
 
     A launch is a kernel and the numbers of its buffers: the op's inputs, then its outputs,
-    then the temporaries.
+    then the temporaries, then the buffers of the epilogue `after`. `node` is the node's number
+    where failures are noted.
     """
 
-    def __init__(self, writer: Any, op: Any, specs: Sequence[Spec], node: int) -> None:
-        self.writer, self.node = writer, node
+    fails = False  # whether operands may be refused while they run
+
+    def __init__(
+        self,
+        writer: Any,
+        op: Any,
+        specs: Sequence[Spec],
+        node: int,
+        unread: frozenset[int] = frozenset(),
+        after: Any = None,
+    ) -> None:
+        self.writer, self.node, self.after = writer, node, after
+        self.unread = unread  # outputs that may hold anything
         self.launches: list[tuple[KernelInfo, tuple[int, ...]]] = []
         self.temporaries: tuple[int, ...] = ()  # bytes of each
         name = f"{op.name}{writer.fresh()}"
@@ -54,12 +66,20 @@ class Kernels(ABC):
             bytes=sum(p.bytes for p in parts),
         )
 
-    def write(self, given: list[Val], outs: list[Val], arena: Val, offset: int) -> None:
-        """Call them."""
+    def write(
+        self,
+        given: list[Val],
+        outs: list[Val],
+        arena: Val,
+        offset: int,
+        more: Sequence[Val] = (),
+    ) -> None:
+        """Call them; `more` are the buffers of the epilogue."""
         f = self.writer.f
         pointers = [*given, *outs]
         for need in self.temporaries:
             pointers.append(f.at(arena, offset, I8))
             offset += rounded(need)
+        pointers += more
         for info, numbers in self.launches:
             self.writer.launch(info, [pointers[i] for i in numbers])

@@ -7,22 +7,25 @@ sums, products, extrema collect in a vector that is folded after the loop, in on
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.info import KernelInfo
-from retrograd.jit.llvm.numbers import compute, even
+from retrograd.jit.llvm.numbers import compute, even, kind_of
+from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, together
 from retrograd.jit.llvm.places import Places
 from retrograd.jit.llvm.text import I64, PTR, Type, Val
-from retrograd.jit.llvm.values import Num, in_register
+from retrograd.jit.llvm.values import Num, constant, grouped
 from retrograd.jit.loops.analyse import (
     Reduction,
     assigned,
-    buffers,
     expressions,
     invariants,
+    operands,
     reductions,
     vector_axis,
 )
@@ -40,26 +43,32 @@ __all__ = ["write_loops"]
 
 PARAMETERS = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 GRAIN = 1 << 15  # operations that are worth a chunk
-CHUNKS = 16
+LARGE = 4 << 20  # bytes that do not stay in a second cache
+FEW = 2  # turns of a loop that ends early, about
 
 
 def write_loops(
-    module: Module, name: str, kernel: Kernel, first: int = 0
+    module: Module, name: str, kernel: Kernel, first: int = 0, faults: Faults | None = None
 ) -> tuple[KernelInfo, list[Buffer]]:
     """A kernel's function; bufs are the buffers returned, and after them the status word.
 
-    `first` is added to the numbers of nodes in the status word.
+    `first` is added to the numbers of nodes in the status word; `faults` get what the kernel
+    may refuse.
     """
     coalesce(kernel)
-    order = [b for b in buffers(kernel) if b.constant is None]
+    order = operands(kernel)
     f = Fn(module, name, PARAMETERS)
     writer = Writer(f, kernel, order)
-    writer.first = first
+    writer.first, writer.faults = first, faults or Faults()
     chunks = writer.write()
     f.done()
     work = writer.turns * max(1, len(list(expressions(kernel.body))))
-    moved = sum(int(np.prod(b.shape)) * b.dtype.itemsize for b in order)
+    moved = sum(map(_nbytes, order))
     return KernelInfo(name, chunks, 0, work, moved), order
+
+
+def _nbytes(b: Buffer) -> int:
+    return int(np.prod(b.shape)) * b.dtype.itemsize
 
 
 class Writer(Places):
@@ -70,10 +79,13 @@ class Writer(Places):
         self.kernel = kernel
         self.vector, self.vertical = vector_axis(kernel)
         self.lanes = self._width()
+        large = sum(_nbytes(b) for b in order) >= LARGE
+        self.streams = large and not any(isinstance(s, For) for s in kernel.body)
         self.turns = int(np.prod([a.extent for a in kernel.axes], dtype=np.int64))
         for s in kernel.body:
             if isinstance(s, For):
-                self.turns *= max(1, int(np.prod([a.extent for a in s.axes])))
+                some = int(np.prod([a.extent for a in s.axes]))
+                self.turns *= max(1, some if s.until is None else min(some, FEW))
                 break
         self.memos: list[dict[Any, Num]] = [{}]
         self.vars: dict[tuple[Var, int], Num] = {}
@@ -88,7 +100,11 @@ class Writer(Places):
             if e.dtype.kind in "fc"
         }
         lanes = self.f.machine.lanes(min(sizes, default=4))
-        return lanes if self.vector.extent > 1 else 0
+        if self.vector.extent <= 1:
+            return 0
+        if not self.vertical:
+            return lanes * abreast(self.kernel, self.vector, lanes)
+        return lanes * together(self.kernel, self.vector, lanes, self.f.machine.registers)
 
     # -- loops over the independent axes -----------------------------------------------
 
@@ -97,7 +113,7 @@ class Writer(Places):
         axes = [a for a in self.kernel.axes if a.extent != 1]
         if self.turns == 0 or any(a.extent == 0 for a in axes):
             return 1 if self._inner_only() else 0
-        split = self._split(axes)
+        split = divided(axes, self.vector, self.lanes)
         chunks = self._chunks(split)
         if chunks > 1:
             assert split is not None
@@ -111,13 +127,6 @@ class Writer(Places):
             return False
         self._outer([a for a in self.kernel.axes if a.extent != 1])
         return True
-
-    def _split(self, axes: list[Axis]) -> Axis | None:
-        """The axis that chunks divide: the first that is long, else the longest."""
-        for a in axes:
-            if a.extent >= 4 * CHUNKS * (self.lanes if a is self.vector else 1):
-                return a
-        return max(axes, key=lambda a: a.extent, default=None)
 
     def _chunks(self, split: Axis | None) -> int:
         if split is None:
@@ -223,7 +232,7 @@ class Writer(Places):
             self._block(loop.body)
             return [self.vars[v, last[v]] for v in held]
 
-        found = self._nest(list(loop.axes), held, entry, carry, body, reverse=loop.reverse)
+        found = self._nest(list(loop.axes), held, entry, carry, body, loop)
         for v, x in zip(held, found, strict=True):
             self.vars[v, last[v]] = x
 
@@ -240,8 +249,7 @@ class Writer(Places):
         entry: dict[Var, int],
         carry: list[Num],
         body: Callable[[], list[Num]],
-        *,
-        reverse: bool = False,
+        loop: For,
     ) -> list[Num]:
         if not axes:
             for v, x in zip(held, carry, strict=True):
@@ -249,16 +257,19 @@ class Writer(Places):
             return body()
         sizes = [len(c) for c in carry]
         given = [v for c in carry for v in c]
-        with self.f.loop(0, axes[0].extent, 1, given, down=reverse) as loop:
+        unless = None
+        if loop.until is not None:
+            unless = partial(self.over, sum(sizes[: held.index(loop.until)]))
+        with self.f.loop(0, axes[0].extent, 1, given, down=loop.reverse, unless=unless) as at:
             out: list[Num] = []
 
             def turn() -> None:
-                inner = _grouped(loop.carry, sizes)
-                out[:] = self._nest(axes[1:], held, entry, inner, body, reverse=reverse)
+                inner = grouped(at.carry, sizes)
+                out[:] = self._nest(axes[1:], held, entry, inner, body, loop)
 
-            self._inside(axes[0], loop.i, turn)
-            loop.next = [v for x in out for v in x]
-        return _grouped(loop.results, sizes)
+            self._inside(axes[0], at.i, turn)
+            at.next = [v for x in out for v in x]
+        return grouped(at.results, sizes)
 
     def _horizontal(self, loop: For) -> None:
         """Lanes along the last inner axis; reductions collect in vectors."""
@@ -291,19 +302,19 @@ class Writer(Places):
                 out: list[Num] = []
 
                 def inner() -> None:
-                    given = _grouped(turn.carry, sizes)
+                    given = grouped(turn.carry, sizes)
                     out[:] = self._collect(outer[1:], axis, loop, found, given)
 
                 self._inside(outer[0], turn.i, inner)
                 turn.next = [v for a in out for v in a]
-            return _grouped(turn.results, sizes)
+            return grouped(turn.results, sizes)
         full = axis.extent // self.lanes * self.lanes
         if full:
             with f.loop(0, full, self.lanes, [v for a in acc for v in a]) as turn:
-                now = _grouped(turn.carry, sizes)
+                now = grouped(turn.carry, sizes)
                 self._inside(axis, turn.i, lambda: self._turn(loop, found, now))
                 turn.next = [v for a in now for v in a]
-            acc = _grouped(turn.results, sizes)
+            acc = grouped(turn.results, sizes)
         if full < axis.extent:
             self._masked(axis, full, lambda: self._turn(loop, found, acc))
         return acc
@@ -353,7 +364,7 @@ class Writer(Places):
         f = self.f
         if e.op == "number":
             parts = np.frombuffer(e.data, e.dtype)
-            return _constant(f, parts[0], e.dtype)
+            return constant(f, parts[0], e.dtype)
         if e.op == "load":
             return self.load(*e.data)
         if e.op == "place":
@@ -362,6 +373,11 @@ class Writer(Places):
             return self._guarded(e)
         if e.op == "checked":
             return (self.checked(self.value(e.args[0])[0], *e.data),)
+        if e.op == "required":
+            x, (good,) = map(self.value, e.args)
+            said, node = e.data
+            self.required(x[0], good, said, node, kind_of(e.dtype))
+            return x
         args = [self.value(a) for a in e.args]
         return compute(f, e.op, args, [a.dtype for a in e.args], e.dtype)
 
@@ -380,18 +396,3 @@ class Writer(Places):
         self.memos.pop()
         self.mask = before
         return compute(f, "where", [(holds,), found, otherwise], [e.dtype], e.dtype)
-
-
-def _grouped(values: list[Val], sizes: list[int]) -> list[Num]:
-    out, at = [], 0
-    for n in sizes:
-        out.append(tuple(values[at : at + n]))
-        at += n
-    return out
-
-
-def _constant(f: Fn, value: Any, dtype: np.dtype) -> Num:
-    t = in_register(dtype)
-    if dtype.kind == "c":
-        return f.const(t, value.real), f.const(t, value.imag)
-    return (f.const(t, value),)

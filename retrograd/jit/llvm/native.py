@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from retrograd.jit.llvm.machine import Machine
     from retrograd.jit.llvm.text import Module
 
-__all__ = ["LOCK", "Library", "assembly", "compiled", "library", "object_code"]
+__all__ = [
+    "LOCK",
+    "Library",
+    "assembly",
+    "compiled",
+    "library",
+    "makers",
+    "object_code",
+    "object_name",
+    "stored_library",
+]
 
 # Held while LLVM works and while the process forks: a child never finds LLVM half-way through
 # something that a thread it does not have was doing.
@@ -94,11 +104,29 @@ def compiled(module: Module) -> Library:
     return library(cache.load(_key(module), lambda: object_code(module)))
 
 
-def _key(module: Module) -> str:
-    """All that an object file depends on."""
-    machine = module.machine
+def stored_library(name: str) -> Library | None:
+    """An object of the cache, loaded; None if it is not there whole."""
+    code = cache.find(name)
+    return None if code is None else library(code)
+
+
+def object_name(machine: Machine, text: str) -> str:
+    """The name in the cache of the object of a module with this text."""
+    return cache.name_of(_named(machine, text))
+
+
+def makers() -> str:
+    """The versions of all that makes objects."""
     version = ".".join(map(str, llvm.llvm_version_info))
     ours = sys.modules["retrograd"].__version__  # rooms do not import the face
-    makers = f"retrograd {ours}, llvmlite {llvmlite.__version__}, LLVM {version}, level 1, pic"
+    return f"retrograd {ours}, llvmlite {llvmlite.__version__}, LLVM {version}, level 1, pic"
+
+
+def _key(module: Module) -> str:
+    """All that an object file depends on."""
+    return _named(module.machine, module.text())
+
+
+def _named(machine: Machine, text: str) -> str:
     target = f"{machine.triple} {machine.cpu} {machine.features}"
-    return f"{makers}\n{target}\n{module.text()}"
+    return f"{makers()}\n{target}\n{text}"

@@ -16,7 +16,7 @@ from retrograd.jit.loops.expr import NotLoweredError
 if TYPE_CHECKING:
     from retrograd.jit.llvm.build import Fn
 
-__all__ = ["compute", "even"]
+__all__ = ["compute", "even", "kind_of"]
 
 _FLOAT = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _SIGNED = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
@@ -47,23 +47,23 @@ def compute(f: Fn, op: str, args: list[Num], dtypes: list[np.dtype], to: np.dtyp
     return (_real(f, op, [a[0] for a in args], dtypes[0]),)
 
 
-def _kind(dtype: np.dtype) -> str:
+def kind_of(dtype: np.dtype) -> str:
     """NumPy's letter, by which bfloat16 is a float like others."""
     return "f" if dtype in dt.HALF else dtype.kind
 
 
 def _real(f: Fn, op: str, args: list[Val], dtype: np.dtype) -> Val:
     if op in _FLOAT:
-        table = {"f": _FLOAT, "i": _SIGNED}.get(_kind(dtype), _UNSIGNED)
+        table = {"f": _FLOAT, "i": _SIGNED}.get(kind_of(dtype), _UNSIGNED)
         return f.compare(table[op], *args)
     if op in ("and", "or", "xor"):
         return f.bitwise(op, *args)
-    kind = {"f": _of_floats, "b": _of_bools}.get(_kind(dtype), _of_integers)
+    kind = {"f": _of_floats, "b": _of_bools}.get(kind_of(dtype), _of_integers)
     return kind(f, op, args, dtype)
 
 
 def _of_floats(f: Fn, op: str, args: list[Val], dtype: np.dtype) -> Val:
-    if op in ("add", "sub", "mul", "div", "neg"):
+    if op in ("add", "sub", "mul", "div", "neg", "fma"):
         return getattr(f, op)(*args)
     if op == "rem":
         return rest_of_floats(f, *args)
@@ -174,11 +174,11 @@ def _convert(f: Fn, x: Val, was: np.dtype, to: np.dtype) -> Val:
     t: Type = in_register(to)
     if to.kind == "b":
         return x if was.kind == "b" else f.compare(_unlike(was), x, f.zero(x.type))
-    if _kind(to) == "f":
-        if _kind(was) == "f":
+    if kind_of(to) == "f":
+        if kind_of(was) == "f":
             return _resized(f, x, was, to, t)
         return f.convert("sitofp" if was.kind == "i" else "uitofp", x, t)
-    if _kind(was) == "f":
+    if kind_of(was) == "f":
         return _truncated(f, x, to, t)
     if was.kind == "b" or was.itemsize < to.itemsize:
         return f.convert("sext" if was.kind == "i" else "zext", x, t)
@@ -186,7 +186,7 @@ def _convert(f: Fn, x: Val, was: np.dtype, to: np.dtype) -> Val:
 
 
 def _unlike(was: np.dtype) -> str:
-    return "une" if _kind(was) == "f" else "ne"
+    return "une" if kind_of(was) == "f" else "ne"
 
 
 def _resized(f: Fn, x: Val, was: np.dtype, to: np.dtype, t: Type) -> Val:

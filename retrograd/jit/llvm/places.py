@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from retrograd.jit.llvm.text import I1, I64, PTR, Int, Type, Val
+from retrograd.jit.llvm.faults import Faults
+from retrograd.jit.llvm.gemm_tile import prefetch
+from retrograd.jit.llvm.text import I1, I8, I64, PTR, Int, Type, Val
 from retrograd.jit.llvm.values import Num, in_memory, narrowed, widened
 from retrograd.jit.loops.index import Axis, Dynamic, Quotient
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from retrograd.jit.loops.index import Ix
 
 __all__ = ["Places"]
+
+AHEAD = 2048  # bytes between what is read and what is called for, in buffers that stream
 
 
 class Places:
@@ -30,7 +34,9 @@ class Places:
         self.at: dict[Axis, Int] = {}  # the loop indices; of the vector axis, the first lane's
         self.bounds: dict[Axis, tuple[Val, Val]] = {}
         self.mask: Val | None = None
+        self.streams = False  # whether buffers are run through once, from end to end
         self.first = 0  # number of the first node, in the status word
+        self.faults = Faults()
         bufs = f.arg("bufs")
         self.base = {b: f.load(PTR, f.at(bufs, i, I64)) for b, i in self.order.items()}
         self.word = f.load(PTR, f.at(bufs, len(order), I64))
@@ -108,6 +114,8 @@ class Places:
             spot = f.at(base, first, t)
             wide = t.by(self.lanes)
             on = self._on()
+            if self.streams:
+                prefetch(f, f.at(spot, AHEAD, I8))
             return f.load(wide, spot) if on is None else f.masked_load(wide, spot, on)
         return f.gather(t.by(self.lanes), base, self._lanes_of(first, step, rest), self._on())
 
@@ -162,16 +170,36 @@ class Places:
 
     def checked(self, i: Val, n: int, node: int) -> Val:
         """An index that counts from the end if negative; out of range is noted, and reads 0."""
-        f, t = self.f, i.type
+        f, t, given = self.f, i.type, i
         size = f.const(t, n)
         i = f.select(f.compare("slt", i, f.zero(t)), f.add(i, size), i)
         bad = f.compare("uge", i, size)
-        on = self._on() if t.lanes else self._some()
+        self._noted(given, bad, n, node, "i")
+        return f.select(bad, f.zero(t), i)
+
+    def required(self, x: Val, good: Val, said: str, node: int, kind: str) -> None:
+        """Note where a number is not good."""
+        f = self.f
+        lanes = max(x.type.lanes, good.type.lanes)
+        bad = f.bitwise("xor", f.splat(good, lanes), f.const(I1.by(lanes), 1))
+        self._noted(f.splat(x, lanes), bad, said, node, kind)
+
+    def over(self, which: int, carry: list[Val]) -> Val:
+        """Whether one of the numbers that a loop carries is true in all lanes that are on."""
+        f, done = self.f, carry[which]
+        if not done.type.lanes:
+            return done
+        waiting = f.bitwise("xor", done, f.const(done.type, 1))
+        on = self._on()
+        waiting = waiting if on is None else f.bitwise("and", waiting, on)
+        return f.bitwise("xor", any_lane(f, waiting), f.const(I1, 1))
+
+    def _noted(self, x: Val, bad: Val, said: Any, node: int, kind: str) -> None:
+        f, lanes = self.f, x.type.lanes
+        on = self._on() if lanes else self._some()
         bad = bad if on is None else f.bitwise("and", bad, on)
-        some = any_lane(f, bad) if t.lanes else bad
-        with f.when(some):
-            f.emit(f"atomicrmw umin {self.word}, i64 {node + self.first} monotonic")
-        return f.select(f.compare("uge", i, size), f.zero(t), i)
+        with f.when(any_lane(f, bad) if lanes else bad):
+            self.faults.note(f, self.word, node + self.first, said, x, bad, kind)
 
 
 def any_lane(f: Fn, mask: Val) -> Val:

@@ -11,17 +11,32 @@ program was interrupted.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm import poll, pool
 from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.info import KernelInfo
+from retrograd.jit.llvm.main import MANY, Main
 from retrograd.jit.llvm.native import compiled
+from retrograd.jit.llvm.ready import (
+    ARENA,
+    FINE,
+    HEAD,
+    HOST,
+    POLL,
+    SCRATCH,
+    STATUS,
+    THREADS,
+    Program,
+    Step,
+    Written,
+)
 from retrograd.jit.llvm.reuse import reusable
-from retrograd.jit.llvm.routine import HostCall, Routine, Step
+from retrograd.jit.llvm.routine import Routine
 from retrograd.jit.llvm.text import I32, I64, PTR, Module, Val
-from retrograd.jit.plan import Span, rounded
+from retrograd.jit.llvm.units import seconds
+from retrograd.memory.problem import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,29 +46,9 @@ if TYPE_CHECKING:
     from retrograd.ir.graph import Graph
     from retrograd.jit.llvm.machine import Machine
     from retrograd.jit.llvm.timing import Stopwatch
+    from retrograd.jit.steps import Course
 
-__all__ = ["FINE", "HEAD", "HostCall", "Program", "Step", "Writer", "build"]
-
-ARENA, SCRATCH, THREADS, STATUS, HOST, POLL, HEAD = range(7)
-FINE = (1 << 63) - 1  # the status word of a call in which nothing went wrong
-
-
-@dataclass
-class Program:
-    """A compiled graph: what a call must bring, and the function's address."""
-
-    graph: Graph
-    address: int
-    arena: int
-    scratch: int
-    constants: list[np.ndarray]
-    hosts: list[HostCall]
-    steps: list[Step] = field(default_factory=list)
-    text: str = ""
-    wheres: list[Any] = field(default_factory=list)
-    reuse: dict[int, int] = field(default_factory=dict)  # output value: donated input
-    polls: bool = False  # whether it has loops, which can be interrupted
-    spans: list[tuple[Span, int]] = field(default_factory=list)  # values, and their offsets
+__all__ = ["Program", "Step", "Writer", "build"]
 
 
 def build(
@@ -61,9 +56,14 @@ def build(
     machine: Machine,
     donated: Sequence[int] = (),
     clock: Stopwatch | None = None,
+    course: Course | None = None,
 ) -> Program:
-    """Fuse, plan, write and load a graph; with a clock around each step, where one is given."""
-    return Writer(graph, machine, donated, clock).program()
+    """Fuse, plan, write and load a graph.
+
+    With a clock around each step where one is given, and in the order and the memory that a
+    plan for a budget says.
+    """
+    return Writer(graph, machine, donated, clock, course).program()
 
 
 class Writer:
@@ -75,43 +75,54 @@ class Writer:
         machine: Machine,
         donated: Sequence[int] = (),
         clock: Stopwatch | None = None,
+        course: Course | None = None,
     ) -> None:
         self.graph, self.machine, self.donated, self.clock = graph, machine, donated, clock
+        self.course = course
+        self.spent = 0.0  # seconds that the kernels started so far may take
         self.module = Module(machine)
         pool.declare(self.module)
         self.constants: list[np.ndarray] = []
-        self.hosts: list[HostCall] = []
+        self.hosts: list[Any] = []
         self.steps: list[Step] = []
         self.wheres: list[Any] = []
+        self.faults = Faults()
         self.scratch = 0
         self.named = 0
+        self.alike: dict[Any, KernelInfo] = {}  # kernels that were written, by what they are
         self.polls = False
 
     def program(self) -> Program:
         """Everything, loaded."""
         routine = self.written()
-        library = compiled(self.module)
+        graph, written = self.graph, self.account(routine)
         return Program(
-            self.graph,
-            library.address("program"),
+            compiled(self.module).address("program"),
             routine.size,
             self.scratch,
             self.constants,
             self.hosts,
-            self.steps,
-            self.module.text(),
+            len(graph.inputs),
+            graph.outputs,
+            {v: graph.specs[v] for v in graph.outputs},
+            lambda: written,
             self.wheres,
             routine.reuse,
             self.polls,
-            [(s, routine.offsets[s.name]) for s in routine.spans],
+            self.faults,
+            self.course,
         )
+
+    def account(self, routine: Routine) -> Written:
+        """How the program was written."""
+        spans = [(s, routine.offsets[s.name]) for s in routine.spans]
+        return Written(self.graph, self.steps, self.module.text(), spans)
 
     def written(self) -> Routine:
         """The module, whole: for any machine, also one that is not here."""
         graph = self.graph
-        f = self.f = Fn(
-            self.module, "program", [("block", PTR)], I32, linkage="", attributes="nounwind"
-        )
+        self.f: Fn = Main(self.module) if len(graph.nodes) >= MANY else self._short()
+        f = self.f
         self.stop = "stopped"
         places: dict[int, Val] = {i: self.pointer(HEAD + i) for i in range(len(graph.inputs))}
         routine = Routine(self, graph)
@@ -120,6 +131,8 @@ class Writer:
             places[v] = self.pointer(HEAD + len(graph.inputs) + k)
         self.constants_at = HEAD + len(graph.inputs) + len(made)
         routine.reuse = reusable(routine, self.donated)
+        if self.course is not None:
+            routine.follow(self.course)
         if self.clock:
             self.clock.begin(self)
         routine.write(places, self.pointer(ARENA), 0)
@@ -131,13 +144,20 @@ class Writer:
             self.clock.finish(self)
         return routine
 
+    def _short(self) -> Fn:
+        return Fn(self.module, "program", [("block", PTR)], I32, linkage="")
+
     def _stopping(self) -> None:
         """The way out when a host call failed."""
+        if isinstance(self.f, Main):
+            self.f.tables(self.scratch)
         text = self.module.functions["program"].replace("i64 STRIDE", f"i64 {self.scratch}")
         self.module.functions["program"] = text[:-1] + f"{self.stop}:\n  ret i32 1\n}}"
 
     def pointer(self, slot: int) -> Val:
         """A pointer of the call's block."""
+        if isinstance(self.f, Main):
+            return self.f.word(slot)
         return self.f.load(PTR, self.f.at(self.f.arg("block"), slot, I64), 8)
 
     def constant(self, array: np.ndarray) -> Val:
@@ -171,13 +191,16 @@ class Writer:
         f = self.f
         if not info.chunks:
             return
+        self.spent += seconds(info)
         if self.clock:
             self.clock.launched(info)
+        self.scratch = max(self.scratch, rounded(info.scratch) if info.scratch else 0)
+        if isinstance(f, Main) and f.launch(info, pointers):
+            return
         bufs = f.alloca(PTR, len(pointers))
         for i, p in enumerate(pointers):
             f.store(p, f.at(bufs, i, I64), 8)
         scratch = self.pointer(SCRATCH)
-        self.scratch = max(self.scratch, rounded(info.scratch) if info.scratch else 0)
         if info.chunks == 1:
             f.emit(f"call void @{info.name}({bufs}, i64 0, {scratch})")
             return
@@ -185,7 +208,7 @@ class Writer:
         threads = f.load(I64, f.at(f.arg("block"), THREADS, I64))
         f.emit(f"call void @rg_parallel_within({given}, {threads})")
 
-    def host(self, call: HostCall, pointers: Sequence[Val]) -> None:
+    def host(self, call: Any, pointers: Sequence[Val]) -> None:
         """Let Python run a node; leave if it raises."""
         f = self.f
         number = len(self.hosts)

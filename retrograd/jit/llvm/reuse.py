@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.loops.analyse import expressions, statements
-from retrograd.jit.loops.expr import For, Store
-from retrograd.jit.steps import Call, Loops
+from retrograd.jit.loops.expr import CHECKS, For, Store
+from retrograd.jit.steps import Call, Loops, Product
 from retrograd.ops.literal import Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["first_write", "reusable"]
+__all__ = ["may_fail", "reusable"]
 
 
 def reusable(routine: Any, donated: Sequence[int]) -> dict[int, int]:
@@ -47,16 +47,23 @@ def _safe(routine: Any, v: int, i: int, at: int, last: dict[int, int]) -> bool:
     if last.get(i, -1) != at:
         return last.get(i, -1) < at
     step = routine.steps[at]
-    if not isinstance(step, Loops) or any(isinstance(s, For) for s in step.kernel.body):
+    body = _elementwise(step, i)
+    if body is None:
         return False
-    writes = [s for s in statements(step.kernel.body) if isinstance(s, Store)]
+    writes = [s for s in statements(body) if isinstance(s, Store)]
     where = {s.index for s in writes if s.buffer.name == v}
-    reads = {
-        e.data[1]
-        for e in expressions(step.kernel.body)
-        if e.op == "load" and e.data[0].name == i
-    }
+    reads = {e.data[1] for e in expressions(body) if e.op == "load" and e.data[0].name == i}
     return reads <= where
+
+
+def _elementwise(step: Any, i: int) -> Any:
+    """The statements by which alone a step reads the input i; None if there are others."""
+    if isinstance(step, Product):
+        known = step.built if step.apart and i not in (step.a.value, step.b.value) else None
+        return known.kernel.body if known else None
+    if not isinstance(step, Loops) or any(isinstance(s, For) for s in step.kernel.body):
+        return None
+    return step.kernel.body
 
 
 def may_fail(graph: Any, step: Any) -> bool:
@@ -64,13 +71,8 @@ def may_fail(graph: Any, step: Any) -> bool:
     if isinstance(step, Call):
         node = graph.nodes[step.node]
         specs = [graph.specs[i] for i in node.inputs]
-        return not isinstance(node.op, Literal) and not kernels_of(node.op, specs)
+        kernels = kernels_of(node.op, specs)
+        return not isinstance(node.op, Literal) and (kernels is None or kernels.fails)
     if not isinstance(step, Loops):
         return False
-    return any(e.op == "checked" for e in expressions(step.kernel.body))
-
-
-def first_write(routine: Any) -> int:
-    """The first step that writes where a donated argument was."""
-    steps = enumerate(routine.steps)
-    return next(at for at, s in steps if set(routine.traffic(s)[1]) & set(routine.reuse))
+    return any(e.op in CHECKS for e in expressions(step.kernel.body))

@@ -4,51 +4,36 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.fuse import fuse
 from retrograd.jit.llvm.carry import copy
 from retrograd.jit.llvm.control import CONTROL, write_control
-from retrograd.jit.llvm.epilogue import Epilogue
+from retrograd.jit.llvm.epilogue import Epilogue, PixelEpilogue
 from retrograd.jit.llvm.gemm import Gemm, write_gemm
 from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.loops import write_loops
-from retrograd.jit.llvm.reuse import first_write
+from retrograd.jit.llvm.ready import Ahead, HostCall, Step
 from retrograd.jit.llvm.text import F32, F64, I8
-from retrograd.jit.plan import Span, pack
-from retrograd.jit.steps import Call, Loops, Product, contiguous
+from retrograd.jit.loops.alike import signature
+from retrograd.jit.loops.analyse import operands
+from retrograd.jit.steps import Call, Course, Finished, Loops, Product, Spill, contiguous
+from retrograd.memory.layout import layout
+from retrograd.memory.problem import Span
 from retrograd.ops.literal import Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from retrograd.core.spec import Spec
-    from retrograd.ir.graph import Graph, Node
+    from retrograd.ir.graph import Graph
     from retrograd.jit.llvm.info import KernelInfo
     from retrograd.jit.llvm.text import Val
 
-__all__ = ["HostCall", "Routine", "Step"]
+__all__ = ["Routine"]
 
 
-@dataclass
-class Step:
-    """What runs when: for `explain`."""
-
-    what: str
-    nodes: list[int]
-    info: KernelInfo | None
-    graph: Graph | None = None
-
-
-@dataclass
-class HostCall:
-    """A node that Python runs: its op, and where its operands are."""
-
-    node: Node
-    specs: list[Spec]
-    outs: list[Spec]
+EARLY = 8  # runs ahead that it is told
 
 
 class Routine:
@@ -62,9 +47,11 @@ class Routine:
         sizes = [len(graph.inputs), *(len(n.specs) for n in graph.nodes)]
         self.starts = list(accumulate(sizes))
         self.reuse: dict[int, int] = {}
+        self.runs: Sequence[int] | None = None  # of steps, where a plan says so
         self.inner: dict[int, Any] = {}
+        read = {*graph.outputs, *(v for n in graph.nodes for v in n.inputs)}
         for at, s in enumerate(self.steps):
-            if not isinstance(s, Call):
+            if not isinstance(s, Call | Finished):
                 continue
             node = graph.nodes[s.node]
             if type(node.op) in CONTROL:
@@ -72,7 +59,13 @@ class Routine:
                 continue
             specs = [graph.specs[i] for i in node.inputs]
             if kernels := kernels_of(node.op, specs):
-                self.inner[at] = kernels(writer, node.op, specs, s.node)
+                unread = frozenset(i for i, v in enumerate(self.outs(s.node)) if v not in read)
+                after = (
+                    PixelEpilogue(s, node.specs[0].shape) if isinstance(s, Finished) else None
+                )
+                self.inner[at] = kernels(
+                    writer, node.op, specs, self.base + s.node, unread, after
+                )
         self._plan()
 
     def stored_outputs(self) -> list[int]:
@@ -100,13 +93,22 @@ class Routine:
         ]
         spans += [Span(("body", at), c.size, at, at) for at, c in self.inner.items() if c.size]
         self.spans = spans
-        self.offsets, self.size = pack(spans)
+        self.offsets, self.size = layout(spans)
+        self.costs = [0.0] * len(self.steps)
+
+    def follow(self, course: Course) -> None:
+        """Run the steps as a plan says, its values where it puts them."""
+        self.runs = course.choice.schedule.runs
+        self.steps = [*self.steps, *course.more]  # type: ignore[list-item]
+        self.costs = [0.0] * len(self.steps)
+        self.spans, self.offsets = course.choice.schedule.spans, course.choice.offsets
+        self.size = course.choice.size
 
     def traffic(self, s: Any) -> tuple[Sequence[int], Sequence[int]]:
         """What a step reads, and what it writes."""
-        if isinstance(s, Loops):
+        if isinstance(s, Loops | Spill):
             return s.reads, s.writes
-        if isinstance(s, Product):
+        if isinstance(s, Product | Finished):
             return sorted(s.reads), s.writes
         node = self.graph.nodes[s.node]
         return node.inputs, self.outs(s.node)
@@ -120,32 +122,76 @@ class Routine:
         self.places = dict(places)
         f = self.writer.f
         self.arena, self.at = arena, at
+        runs = range(len(self.steps)) if self.runs is None else self.runs
         for v, offset in self.offsets.items():
             if isinstance(v, int) and v not in self.places:
                 self.places[v] = f.at(arena, at + offset, I8)
-        guard = first_write(self) if self.reuse else None
-        for n, s in enumerate(self.steps):
-            if n == guard:
+        guarded, ahead = not self.reuse, self._ahead(runs)
+        for t, n in enumerate(runs):
+            s, spent = self.steps[n], self.writer.spent
+            if not guarded and set(self.traffic(s)[1]) & set(self.reuse):
                 self.writer.check_status()
+                guarded = True
+            self._settle(t, s)
+            if t in ahead:
+                self.writer.host(Ahead(ahead[t]), [])
             clock = self.writer.clock
             with clock.around(self, s) if clock else nullcontext():
                 self._step(n, s)
+            self.costs[n] = (self.writer.spent - spent) * self._turns(s)
+
+    def _ahead(self, runs: Sequence[int]) -> dict[int, list[Spill]]:
+        """Before which runs the system is told what will come back from the file soon."""
+        found: dict[int, list[Spill]] = {}
+        gone: dict[int, int] = {}
+        for t, n in enumerate(runs):
+            s = self.steps[n]
+            if isinstance(s, Spill) and s.back:
+                found.setdefault(max(gone[s.value] + 1, t - EARLY), []).append(s)
+            elif isinstance(s, Spill):
+                gone[s.value] = t
+        return found
+
+    def _settle(self, t: int, s: Any) -> None:
+        """Where the plan puts what run `t` writes."""
+        if self.runs is None:
+            return
+        for v in self.traffic(s)[1]:
+            if (v, t) in self.offsets:
+                at = self.at + self.offsets[v, t]
+                self.places[v] = self.writer.f.at(self.arena, at, I8)
+        self.space = self.at + self.offsets.get(("space", t), 0)
+
+    def _turns(self, s: Any) -> int:
+        """How often the kernels of a step are started, for all that is known."""
+        node = self.graph.nodes[s.node] if isinstance(s, Call) else None
+        return getattr(node.op, "length", 1) if node is not None else 1
 
     def _step(self, n: int, s: Any) -> None:
         if isinstance(s, Loops):
             self._loops(s)
         elif isinstance(s, Product):
             self._product(s)
+        elif isinstance(s, Finished):
+            self._finished(n, s)
+        elif isinstance(s, Spill):
+            self.writer.steps.append(Step("spill", [self.node_of(s.value)], None, self.graph))
+            self.writer.host(s, [self.places[s.value]])
         else:
             self._call(n, s)
 
     def _loops(self, s: Loops) -> None:
         w = self.writer
-        name = f"loops{len(w.steps)}"
-        info, buffers = write_loops(w.module, name, s.kernel, self.base)
-        info = info._replace(name=w.share(name))
+        key = signature(s.kernel)
+        info = w.alike.get(key) if key else None
+        if info is None:
+            name = f"loops{len(w.steps)}"
+            info, order = write_loops(w.module, name, s.kernel, self.base, w.faults)
+            info = w.alike[key] = info._replace(name=w.share(name))
+        else:
+            order = operands(s.kernel)
         w.steps.append(Step("loops", s.nodes, info, self.graph))
-        w.launch(info, [*(self.places[b.name] for b in buffers), w.status()])
+        w.launch(info, [*(self.places[b.name] for b in order), w.status()])
 
     def _product(self, s: Product) -> None:
         w, f = self.writer, self.writer.f
@@ -153,18 +199,42 @@ class Routine:
         if not out.size:
             return
         t = F32 if out.dtype.itemsize == 4 else F64
-        gemm = product(self.graph, s, t)
-        name, after = f"gemm{len(w.steps)}", Epilogue(s, out.shape) if s.built else None
-        info = write_gemm(w.module, name, gemm, epilogue=after)
-        if after is not None:
-            w.rename(name, f"{name}_finish", w.share(f"{name}_finish"))
-        info = info._replace(name=w.share(name))
+        gemm = product(self.graph, s, t).folded()
+        after = Epilogue(s, out.shape, gemm.m) if s.built else None
+        info = self._product_kernel(s, gemm, after)
         nodes = [s.node, *(self.node_of(v) for v in s.roots)]
         w.steps.append(Step("gemm", nodes, info, self.graph))
         a = f.at(self.places[s.a.value], s.a.offset, t)
         b = f.at(self.places[s.b.value], s.b.offset, t)
         more = [self.places[v] for v in after.values] if after else []
         w.launch(info, [a, b, self.places[s.target], *more])
+
+    def _product_kernel(self, s: Product, gemm: Gemm, after: Epilogue | None) -> KernelInfo:
+        """The kernel of a product, written unless there is an equal one."""
+        w = self.writer
+        finish = signature(after.kernel, (s.out, s.target)) if after else ()
+        key = None if finish is None else (gemm, finish, after and after.shape, s.apart)
+        if key is not None and key in w.alike:
+            return w.alike[key]
+        name = f"gemm{len(w.steps)}"
+        info = write_gemm(w.module, name, gemm, epilogue=after, apart=s.apart)
+        if after is not None:
+            w.rename(name, f"{name}_finish", w.share(f"{name}_finish"))
+        info = w.alike[key] = info._replace(name=w.share(name))
+        return info
+
+    def _finished(self, n: int, s: Finished) -> None:
+        w, inner, node = self.writer, self.inner[n], self.graph.nodes[s.node]
+        nodes = [s.node, *(self.node_of(v) for v in s.roots)]
+        w.steps.append(Step(node.op.name, nodes, inner.info, self.graph))
+        given = [self.places[v] for v in s.inputs]
+        more = [self.places[v] for v in inner.after.values]
+        inner.write(given, [self.places[s.target]], self.arena, self._space(n), more)
+
+    def _space(self, n: int) -> int:
+        """Where a step's temporaries are."""
+        own = self.at + self.offsets.get(("body", n), 0)
+        return own if self.runs is None else self.space
 
     def node_of(self, v: int) -> int:
         """The node that makes a value."""
@@ -179,7 +249,7 @@ class Routine:
             return
         if n in self.inner:
             inner = self.inner[n]
-            offset = self.at + self.offsets.get(("body", n), 0)
+            offset = self._space(n)
             info = getattr(inner, "info", None)
             w.steps.append(Step(node.op.name, [s.node], info, self.graph))
             given = [self.places[v] for v in node.inputs]

@@ -6,7 +6,7 @@ still be one (uniform) where others have many. Half precision is float32 in regi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retrograd.core import dtype as dt
 from retrograd.jit.llvm.text import F16, F32, F64, I1, I8, I16, I32, I64, Type, Val
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from retrograd.jit.llvm.build import Fn
 
-__all__ = ["Num", "in_memory", "in_register", "narrowed", "widened"]
+__all__ = [
+    "Num",
+    "constant",
+    "grouped",
+    "in_memory",
+    "in_register",
+    "narrowed",
+    "widened",
+]
 
 Num = tuple[Val, ...]
 
@@ -80,3 +88,20 @@ def _rounded(f: Fn, x: Val) -> Val:
     quiet = f.bitwise("or", bits, f.const(t, 0x400000))
     kept = f.select(f.compare("uno", x, x), quiet, up)
     return f.convert("trunc", f.bitwise("lshr", kept, f.const(t, 16)), I16)
+
+
+def grouped(values: list[Val], sizes: list[int]) -> list[Num]:
+    """Numbers of several parts, from all their parts in order."""
+    out, at = [], 0
+    for n in sizes:
+        out.append(tuple(values[at : at + n]))
+        at += n
+    return out
+
+
+def constant(f: Fn, value: Any, dtype: np.dtype) -> Num:
+    """A constant of a dtype."""
+    t = in_register(dtype)
+    if dtype.kind == "c":
+        return f.const(t, value.real), f.const(t, value.imag)
+    return (f.const(t, value),)

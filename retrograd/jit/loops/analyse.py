@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from retrograd.jit.loops.expr import Assign, Buffer, Expr, For, Store, Var, dynamics
+from retrograd.jit.loops.expr import CHECKS, Assign, Buffer, Expr, For, Store, Var, dynamics
+from retrograd.jit.loops.index import Dynamic
+from retrograd.jit.loops.vocabulary import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +22,10 @@ __all__ = [
     "buffers",
     "expressions",
     "invariants",
+    "jumps",
+    "operands",
+    "plain_columns",
+    "plain_lines",
     "reductions",
     "stride",
     "vector_axis",
@@ -46,16 +52,13 @@ def loop_axes(body: Sequence[Stmt]) -> set[Axis]:
 
 def expressions(body: Sequence[Stmt]) -> Iterator[Expr]:
     """All expressions of statements, and of their indices, each once."""
-    seen: set[Expr] = set()
+    seen: set[int] = set()
     for s in statements(body):
         roots = [s.expr]
         if isinstance(s, Store):
             roots += [d.expr for d in dynamics(s.index)]
         for root in roots:
-            for e in root.walk():
-                if e not in seen:
-                    seen.add(e)
-                    yield e
+            yield from root.walk(seen)
 
 
 def buffers(kernel: Kernel) -> list[Buffer]:
@@ -68,6 +71,11 @@ def buffers(kernel: Kernel) -> list[Buffer]:
         if isinstance(s, Store):
             found.setdefault(s.buffer)
     return list(found)
+
+
+def operands(kernel: Kernel) -> list[Buffer]:
+    """The buffers that a kernel is given, in their order."""
+    return [b for b in buffers(kernel) if b.constant is None]
 
 
 def accesses(body: Sequence[Stmt]) -> Iterator[Ix]:
@@ -93,6 +101,9 @@ def without(ix: Ix, axis: Axis) -> Ix:
     return type(ix)(ix.const, {a: c for a, c in ix.terms.items() if a is not axis})
 
 
+NARROW, LONG = 4, 64  # axes that leave lanes idle, where there is one that does not
+
+
 def vector_axis(kernel: Kernel) -> tuple[Axis | None, bool]:
     """The axis that becomes lanes, and whether it is one of the independent (vertical)."""
     loops = [s for s in kernel.body if isinstance(s, For)]
@@ -103,6 +114,8 @@ def vector_axis(kernel: Kernel) -> tuple[Axis | None, bool]:
     for axis, vertical in [*((a, True) for a in reversed(outer)), *((a, False) for a in inner)]:
         if not vertical and any(axis not in s.axes for s in loops):
             continue
+        if vertical and axis.extent <= NARROW and any(a.extent >= LONG for a in outer):
+            continue  # most lanes would be idle
         near = sum(2 if s == 1 else 1 if s == 0 else 0 for s in (stride(i, axis) for i in seen))
         score = near * 4 + (2 if axis.extent >= 16 else 0) + (1 if vertical else 0)
         if any(stride(i, axis) == 1 for i in seen):
@@ -112,6 +125,35 @@ def vector_axis(kernel: Kernel) -> tuple[Axis | None, bool]:
     if best[1] is None and outer:
         return outer[-1], True
     return best[1], best[2]
+
+
+SCALAR = CHECKS | {"guard", "place", "cast", "complex", "rem"}  # not said in wide vectors
+
+
+def plain_columns(kernel: Kernel, vector: Axis) -> bool:
+    """Whether loops go down columns of float32 by arithmetic alone, lines lying in order."""
+    if not any(isinstance(s, For) for s in kernel.body):
+        return False
+    for e in expressions(kernel.body):
+        called = e.op in FUNCTIONS and e.op not in ("maximum", "minimum")
+        if called and vector in e.axes:
+            return False
+    return plain_lines(kernel, vector)
+
+
+def plain_lines(kernel: Kernel, vector: Axis) -> bool:
+    """Whether all of a line is float32, by arithmetic and functions, and lies in order."""
+    for e in expressions(kernel.body):
+        plain = e.op not in SCALAR and e.dtype.name in ("float32", "bool")
+        if not plain and vector in e.axes:
+            return False
+    return all(stride(ix, vector) in (0, 1) for ix in accesses(kernel.body))
+
+
+def jumps(kernel: Kernel) -> bool:
+    """Whether it stores at places that are known at run time."""
+    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    return any(isinstance(a, Dynamic) for s in stores for a in s.index.terms)
 
 
 class Reduction(NamedTuple):
@@ -141,7 +183,7 @@ def _identity(op: str, dtype: np.dtype) -> Any:
 def reductions(loop: For) -> list[Reduction] | None:
     """The reductions of a loop, if all that it assigns are some, whose order is free."""
     found: list[Reduction] = []
-    if any(isinstance(s, For) for s in loop.body):
+    if loop.until is not None or any(isinstance(s, For) for s in loop.body):
         return None
     reads: dict[Var, int] = {}  # by how many statements, and in how many of its states
     for s in statements(loop.body):
@@ -230,8 +272,8 @@ def _steadiness(body: Sequence[Stmt], inner: set[Axis]) -> Callable[[Expr], bool
                 fixed[e] = e.data[0] not in changing
             elif e.op == "load" and e.data[0] in written:
                 fixed[e] = False
-            elif e.op == "checked" and not all(a.extent for a in inner):
-                fixed[e] = False  # of a loop that never turns, no index is wrong
+            elif e.op in CHECKS and not all(a.extent for a in inner):
+                fixed[e] = False  # in a loop that never turns, nothing is wrong
             else:
                 roots = [*e.args, *(d.expr for d in _inner(e))]
                 fixed[e] = not (e.axes & inner) and all(map(steady, roots))

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from retrograd.jit.loops.index import Axis, Ix
 
 __all__ = [
+    "CHECKS",
     "Assign",
     "Buffer",
     "Expr",
     "For",
     "Kernel",
     "NotLoweredError",
+    "Slot",
     "Stmt",
     "Store",
     "Var",
@@ -37,6 +39,7 @@ __all__ = [
 
 _BOOL = dt.bool
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+CHECKS = frozenset({"checked", "required"})  # what may refuse while a kernel runs
 
 
 class NotLoweredError(Exception):
@@ -91,9 +94,9 @@ class Expr:
             self._axes = frozenset(found)
         return self._axes
 
-    def walk(self) -> Iterator[Expr]:
-        """Itself and all it is made of, each once."""
-        seen: set[int] = set()
+    def walk(self, seen: set[int] | None = None) -> Iterator[Expr]:
+        """Itself and all it is made of, each once, but for those whose ids were seen."""
+        seen = set() if seen is None else seen
         stack = [self]
         while stack:
             e = stack.pop()
@@ -101,7 +104,8 @@ class Expr:
                 seen.add(id(e))
                 yield e
                 stack += e.args
-                stack += [d.expr for d in _dynamic(e)]
+                if e.op in ("load", "place"):
+                    stack += [d.expr for d in _dynamic(e)]
 
     def _two(self, op: str, other: Any, *, swap: bool = False) -> Expr:
         me = settled(self, other)
@@ -287,15 +291,46 @@ class Store:
 
 
 class For:
-    """A loop, whose turns follow one another."""
+    """A loop, whose turns follow one another; it ends early where `until` holds."""
 
-    __slots__ = ("axes", "body", "reverse")
+    __slots__ = ("axes", "body", "reverse", "until")
 
-    def __init__(self, axes: Sequence[Axis], body: list[Stmt], *, reverse: bool) -> None:
-        self.axes, self.body, self.reverse = tuple(axes), body, reverse
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        body: list[Stmt],
+        *,
+        reverse: bool,
+        until: Var | None = None,
+    ) -> None:
+        self.axes, self.body, self.reverse, self.until = tuple(axes), body, reverse, until
 
 
 Stmt = Assign | Store | For
+
+
+class Slot:
+    """A variable as `lower` sees it."""
+
+    __slots__ = ("k", "turn", "var")
+
+    def __init__(self, k: Any, var: Var) -> None:
+        self.k, self.var, self.turn = k, var, 0
+
+    @property
+    def value(self) -> Expr:
+        """What it holds now."""
+        return read(self.k.table, self.var, self.turn)
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        if self.var.dtype is None and isinstance(new, Expr):
+            self.var.dtype = new.dtype
+        want = self.var.dtype or np.asarray(self.var.init).dtype
+        self.turn += 1
+        self.k.body.append(
+            Assign(self.var, cast(number(self.k.table, new, want), want), self.turn)
+        )
 
 
 class Kernel:

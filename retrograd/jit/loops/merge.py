@@ -14,7 +14,7 @@ def merged(body: list[Any]) -> list[Any]:
     """Statements with loops put into the first loop before them that can take them."""
     out: list[Any] = []
     for s in body:
-        at = _home(out, s) if isinstance(s, For) else None
+        at = _home(out, s) if isinstance(s, For) and s.until is None else None
         if at is None:
             out.append(s)
         else:
@@ -36,6 +36,7 @@ def _home(out: list[Any], loop: For) -> int | None:
         makes = {(a.var, a.turn) for a in inside if isinstance(a, Assign)}
         if makes & needs or any(isinstance(a, Store) and a.buffer in loads for a in inside):
             break
-        if isinstance(s, For) and s.axes == loop.axes and s.reverse == loop.reverse:
+        alike = isinstance(s, For) and (s.axes, s.reverse) == (loop.axes, loop.reverse)
+        if alike and s.until is None:
             best = at
     return best

@@ -11,11 +11,11 @@ from retrograd.core import dtype as dt
 from retrograd.jit.loops import arrays, random
 from retrograd.jit.loops.arrays import Array
 from retrograd.jit.loops.expr import (
-    Assign,
     Buffer,
     Expr,
     For,
     NotLoweredError,
+    Slot,
     Store,
     Var,
     apply,
@@ -23,11 +23,10 @@ from retrograd.jit.loops.expr import (
     is_test,
     number,
     place,
-    read,
     settled,
 )
 from retrograd.jit.loops.index import Axis, Ix, flat
-from retrograd.jit.loops.scatter import scattered, within
+from retrograd.jit.loops.scatter import FEW, few, scattered, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
@@ -112,6 +111,10 @@ class Row:
     def __init__(self, recorder: Recorder, frame: Frame) -> None:
         self.recorder, self.frame = recorder, frame
 
+    def read(self, x: Array) -> Expr:
+        """The element of an array that has one for each row."""
+        return x.at(self.frame.row(x.shape))
+
     def steps(self, *, reverse: bool = False) -> Iterator[Step]:
         """Record the loop's body once."""
         k, frame = self.recorder, self.frame
@@ -120,30 +123,6 @@ class Row:
         yield Step(frame.index, frame.inner[0] if frame.inner else 0)
         k.body = before
         k.body.append(loop)
-
-
-class Slot:
-    """A variable as `lower` sees it."""
-
-    __slots__ = ("k", "turn", "var")
-
-    def __init__(self, k: Recorder, var: Var) -> None:
-        self.k, self.var, self.turn = k, var, 0
-
-    @property
-    def value(self) -> Expr:
-        """What it holds now."""
-        return read(self.k.table, self.var, self.turn)
-
-    @value.setter
-    def value(self, new: Any) -> None:
-        if self.var.dtype is None and isinstance(new, Expr):
-            self.var.dtype = new.dtype
-        want = self.var.dtype or np.asarray(self.var.init).dtype
-        self.turn += 1
-        self.k.body.append(
-            Assign(self.var, cast(number(self.k.table, new, want), want), self.turn)
-        )
 
 
 class Recorder:
@@ -220,6 +199,10 @@ class Recorder:
         """x / y of integers, towards zero."""
         return apply("quotient", *self._meet(x, y))
 
+    def fma(self, x: Any, y: Any, z: Any) -> Expr:
+        """x * y + z, rounded once where the machine can."""
+        return apply("fma", *self._meet(x, y, z))
+
     def complex(self, re: Any, im: Any) -> Expr:
         """The complex number of two parts."""
         a, b = self._meet(re, im)
@@ -232,6 +215,10 @@ class Recorder:
         if i.dtype == dt.uint64:  # what does not fit must not come out negative
             i = apply("minimum", i, number(self.table, 2**63 - 1, i.dtype))
         return apply("checked", cast(i, dt.int64), data=(n, self.where_from))
+
+    def required(self, x: Expr, good: Expr, said: str) -> Expr:
+        """x, which must be good: else the call is an error that says so, and its value."""
+        return apply("required", x, good, data=(said, self.where_from))
 
     def abs(self, x: Expr) -> Expr:
         """|x|; of complex numbers, their length."""
@@ -273,7 +260,7 @@ class Recorder:
             return cast(number(self.table, found, dtype), dtype)
 
         shape = np.broadcast_shapes(*(x.shape for x in xs))
-        return Array(shape, dtype, self._later(at))
+        return Array(shape, dtype, self.later(at))
 
     view = staticmethod(arrays.view)
     broadcast = staticmethod(arrays.broadcast)
@@ -294,7 +281,7 @@ class Recorder:
         """The number of x at integers that were computed."""
         return x.at(tuple(within(i, n) for i, n in zip(at, x.shape, strict=True)))
 
-    def _later(self, at: Callable[[Any], Expr]) -> Callable[[Any], Expr]:
+    def later(self, at: Callable[[Any], Expr]) -> Callable[[Any], Expr]:
         """What is asked for later, when another op is lowered: its checks name this one."""
         node = self.where_from
 
@@ -332,6 +319,15 @@ class Recorder:
             raise MismatchError
         return self.frame
 
+    def turns(self, most: int, done: Slot | None = None) -> Iterator[Expr]:
+        """Record a loop that ends when all lanes are done; its turn as a number."""
+        axis = Axis(most)
+        loop = For((axis,), [], reverse=False, until=done.var if done else None)
+        before, self.body = self.body, loop.body
+        yield place(self.table, Ix.of(axis))
+        self.body = before
+        self.body.append(loop)
+
     def inside(self, x: Array, t: Step, default: Any) -> Expr:
         """x[t], or `default` where t is outside the axis."""
         outside = number(self.table, default, x.dtype)
@@ -352,10 +348,14 @@ class Recorder:
             found = self.checked(arrays.stretched(indices, index), x.shape[axis])
             return x.at((*index[:axis], within(found, x.shape[axis]), *index[axis + 1 :]))
 
-        out.array = Array(out.shape, out.dtype, self._later(at))
+        out.array = Array(out.shape, out.dtype, self.later(at))
 
     def scatter_add(self, x: Array, indices: Array, out: Out, *, axis: int) -> None:
         """Out = zeros, then x added along an axis at indices, in index order."""
+        if x.shape[axis] <= FEW and 0 not in out.shape:
+            at = self.later(few(self, x, indices, out, axis))
+            out.array = Array(out.shape, out.dtype, at)
+            return
         self.scatter(0, x, indices, out, axis=axis, combine=Expr.__add__)
 
     def scatter(

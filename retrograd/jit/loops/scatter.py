@@ -12,7 +12,9 @@ from retrograd.jit.loops.index import Axis, Dynamic, Ix, flat
 if TYPE_CHECKING:
     from retrograd.jit.loops.expr import Expr, Stmt
 
-__all__ = ["scattered", "within"]
+__all__ = ["FEW", "few", "scattered", "within"]
+
+FEW = 4  # elements along the axis that are compared with every place rather than put there
 
 
 def within(i: Expr, n: int) -> Ix:
@@ -42,3 +44,18 @@ def scattered(
     was = load(k.table, out.buffer, flat((*before, at, *after), out.shape))
     new = combine(was, cast(x.at(frame.index), out.dtype))
     return [begin, For(frame.inner_axes, [stored(at, new)], reverse=False)]
+
+
+def few(k: Any, x: Array, indices: Array, out: Any, axis: int) -> Any:
+    """A sum at few places as an expression of each element, which runs in vectors."""
+    length, places = out.shape[axis], k.iota(out.shape[axis], dt.int64)
+
+    def at(index: tuple[Ix, ...]) -> Expr:
+        here, total = places.at((index[axis],)), number(k.table, 0, out.dtype)
+        for j in range(x.shape[axis]):
+            own = (*index[:axis], Ix(j), *index[axis + 1 :])
+            there = cast(k.checked(stretched(indices, own), length), dt.int64)
+            total = total + k.where(there == here, cast(x.at(own), out.dtype), 0)
+        return total
+
+    return at

@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from retrograd.core.exact import Exact
+from retrograd.core.op import Op
 from retrograd.core.spec import Spec
 from retrograd.ir.graph import Graph, Node
 from retrograd.ir.text import bodies
@@ -17,8 +18,6 @@ from retrograd.ops.literal import Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from retrograd.core.op import Op
 
 __all__ = ["Writer", "effectful", "rewritten"]
 
@@ -111,6 +110,8 @@ def _mapped(op: Op, f: Callable[[Graph], Graph]) -> Op:
 def _within(value: Any, f: Callable[[Graph], Graph]) -> Any:
     if isinstance(value, Graph):
         return f(value)
+    if isinstance(value, Op):
+        return _mapped(value, f)
     return tuple(_within(v, f) for v in value) if type(value) is tuple else value
 
 

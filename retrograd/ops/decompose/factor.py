@@ -9,10 +9,10 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import apply, constant, lift
-from retrograd.core.op import Op, op
+from retrograd.core.op import Composite, Op, front, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, create, join, linalg, pad, shape
+from retrograd.ops import cast, create, diagonal, join, linalg, pad, shape
 from retrograd.ops.decompose import solve
 from retrograd.ops.decompose.matrices import (
     LAPACK,
@@ -46,6 +46,7 @@ class Cholesky(Op):
     uniform = True
     takes = "inexact"
     host = LAPACK
+    native = "cholesky"
 
     def shape(self, x: Spec) -> Spec:
         square("cholesky", x)
@@ -68,11 +69,8 @@ class Cholesky(Op):
         return adjoint(pushed) if self.upper else pushed
 
     def vjp(self, g, out):
-        c, g = (adjoint(out), adjoint(g)) if self.upper else (out, g)
-        inner = hermitian(lower_half(times(linalg.matrix_transpose(c), g)))
-        half = lower_solve(c, inner, transpose=True)
-        other = lower_solve(conj(c), linalg.matrix_transpose(half), transpose=True)
-        return linalg.matrix_transpose(other)
+        g, out = (adjoint(g), adjoint(out)) if self.upper else (g, out)
+        return apply(CholeskyGrad(), g, out)
 
     def batch(self, size, args, mapped):
         return apply(self, *args)
@@ -94,6 +92,44 @@ class Cholesky(Op):
         yield Cholesky(), -np.eye(2), "cholesky: x (2, 2) is not positive definite"
         yield Cholesky(), np.stack([np.eye(2), np.zeros((2, 2))]), "x[1] of x (2, 2, 2)"
         yield Cholesky(), np.ones((1, 3)), "two last axes of equal length"
+
+
+@op
+class CholeskyGrad(Composite):
+    """The cotangent of x, from that of the lower triangle `out`, and from it."""
+
+    uniform = True
+    takes = "inexact"
+    native = "cholesky back"
+
+    def shape(self, g: Spec, out: Spec) -> Spec:
+        square("cholesky_grad", out, "out")
+        if g.shape != out.shape:
+            raise ShapeError(f"cholesky_grad: g {g.shape} must have out's shape {out.shape}")
+        return out
+
+    def expand(self, g, out):
+        out = diagonal.tril(out)
+        inner = hermitian(lower_half(times(linalg.matrix_transpose(out), g)))
+        half = lower_solve(out, inner, transpose=True)
+        other = lower_solve(conj(out), linalg.matrix_transpose(half), transpose=True)
+        return linalg.matrix_transpose(other)
+
+    def batch(self, size, args, mapped):
+        return apply(self, *front(size, args, mapped))
+
+    @staticmethod
+    def samples(rng):
+        out = rng.uniform(0.5, 1.5, (2, 3, 3))
+        yield CholeskyGrad(), rng.normal(size=(2, 3, 3)), out
+        yield CholeskyGrad(), rng.normal(size=(3, 3)) + 1j, out[0] + 0.5j * out[1]
+        yield CholeskyGrad(), np.zeros((0, 0)), np.zeros((0, 0))
+        yield CholeskyGrad(), np.zeros((0, 2, 2)), np.zeros((0, 2, 2))
+
+    @staticmethod
+    def refuses(rng):
+        yield CholeskyGrad(), np.ones((2, 2)), np.ones((2, 3)), "two last axes of equal length"
+        yield CholeskyGrad(), np.ones((1, 2)), np.eye(2), "g (1, 2) must have out's shape"
 
 
 def lower_solve(c: Any, b: Any, *, transpose: bool = False) -> Any:

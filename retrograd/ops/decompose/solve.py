@@ -206,6 +206,7 @@ class SolveTriangular(System):
     upper: bool = True
     turned: bool = False
     unit_diagonal: bool = False
+    native = "triangle"
 
     def forward(self, x1, x2):
         self.shape(spec_of(x1), spec_of(x2))

@@ -53,6 +53,7 @@ class Distances(Op):
 
     metric: str  # squared, euclidean, manhattan, minkowski, chebyshev
     p: float = 1.0
+    grows = True
     uniform: ClassVar[bool] = True
     takes: ClassVar[str] = "floating"
 
@@ -154,6 +155,7 @@ class PairwisePull(Composite):
     uniform = True
     takes = "floating"
     outputs = ("gx", "gy")
+    fused = True
 
     def shape(self, g: Spec, x: Spec, y: Spec, out: Spec) -> tuple[Spec, Spec]:
         paired(self.name, x, y)

@@ -8,6 +8,9 @@ their weight, and the other way round with twice their weight.
 
 from __future__ import annotations
 
+import importlib
+import os
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +25,33 @@ from retrograd.ops import complex as complex_
 LIBRARY = "an FFT is a library call"
 Norm = Literal["backward", "ortho", "forward"]
 SWAPPED: dict[Norm, Norm] = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+MANY = 1 << 14  # elements: fewer are not worth SciPy's longer way
+
+
+def library(name: str, x: np.ndarray, *args: Any, **options: Any) -> np.ndarray:
+    """A transform by SciPy where it is installed, which takes several lines at once; or NumPy.
+
+    Which of them depends on the size alone: bits may differ where SciPy is not installed.
+    """
+    scipy = _scipy() if x.size >= MANY else None
+    if scipy is None:
+        return getattr(np.fft, name)(x, *args, **options)
+    return getattr(scipy, name)(x, *args, workers=_workers(), **options)
+
+
+@cache
+def _scipy() -> Any:
+    try:
+        return importlib.import_module("scipy.fft")
+    except ImportError:
+        return None
+
+
+@cache
+def _workers() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 class Transform(Linear):
@@ -75,10 +105,9 @@ class Fourier(Transform):
 
     def forward(self, x):
         self.shape(spec_of(x))
-        f = np.fft.ifftn if self.inverse else np.fft.fftn
         if not self.axes:
             return x.astype(dt.complex_of(x.dtype), copy=False)
-        return f(x, axes=self.axes, norm=self.norm)
+        return library("ifftn" if self.inverse else "fftn", x, axes=self.axes, norm=self.norm)
 
     def transpose(self, g, x: Spec):
         found = apply(self, g)
@@ -119,7 +148,7 @@ class RealFourier(Transform):
 
     def forward(self, x):
         self.shape(spec_of(x))
-        return np.fft.rfftn(x, axes=self.axes, norm=self.norm)
+        return library("rfftn", x, axes=self.axes, norm=self.norm)
 
     def transpose(self, g, x: Spec):
         axis = self.axes[-1]
@@ -169,7 +198,7 @@ class InverseRealFourier(Transform):
     def forward(self, x):
         lengths = self.shape(spec_of(x)).shape
         s = tuple(lengths[a] for a in self.axes)
-        return np.fft.irfftn(x, s, axes=self.axes, norm=self.norm)
+        return library("irfftn", x, s, axes=self.axes, norm=self.norm)
 
     def transpose(self, g, x: Spec):
         found = complex_.conj(apply(RealFourier(self.axes, SWAPPED[self.norm]), g))

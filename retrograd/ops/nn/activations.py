@@ -13,6 +13,7 @@ from retrograd.core.op import Elementwise, op
 from retrograd.core.spec import axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import elementary, join, logarithmic, magnitude, select
+from retrograd.ops.nn.normal_law import lowered, normal_law
 
 __all__ = [
     "celu",
@@ -143,51 +144,6 @@ def selu(x: Any, /) -> Tensor:
     return SELU_SCALE * elu(x, alpha=SELU_ALPHA)
 
 
-# log(erfc(z) exp(z * z) / t) as a polynomial in t = 1 / (1 + z / 2), z >= 0: off by 1e-8
-_TAIL = (
-    -1.26551212,
-    0.999999984,
-    0.37501875,
-    0.0826097194,
-    -0.0748490093,
-    -0.23324148,
-    0.33432268,
-    -1.22334095,
-    2.39640696,
-    -2.20347618,
-    0.990705568,
-    -0.17864392,
-)
-
-
-def normal_law(x: np.ndarray) -> np.ndarray:
-    """The normal law; for float32 in float32, to 1e-6 of itself (2e-5 far out)."""
-    if x.dtype != np.float32:
-        return numerics.ndtr(x)
-    flat, out = x.reshape(-1), np.empty(x.size, np.float32)
-    for start in range(0, x.size, BLOCK):
-        out[start : start + BLOCK] = _normal_law(flat[start : start + BLOCK])
-    return out.reshape(x.shape)
-
-
-BLOCK = 1 << 15  # elements that stay in the cache while a dozen passes go over them
-
-
-def _normal_law(x: np.ndarray) -> np.ndarray:
-    z = np.abs(x)
-    z *= np.float32(0.5**0.5)
-    t = np.reciprocal(np.float32(1) + np.float32(0.5) * z)
-    power_ = np.full_like(t, _TAIL[-1])
-    for c in reversed(_TAIL[:-1]):
-        power_ *= t
-        power_ += np.float32(c)
-    power_ -= z * z
-    tail = np.exp(power_, out=power_)
-    tail *= t
-    tail *= np.float32(0.5)
-    return np.where(x > 0, np.float32(1) - tail, tail)
-
-
 @op
 class NormalLaw(Elementwise):
     """The normal law to the accuracy of its dtype: what gelu's slope is made of."""
@@ -201,7 +157,7 @@ class NormalLaw(Elementwise):
         return elementary.exp(x * x * -0.5) * ROOT_2PI
 
     def lower(self, k, x):
-        return 0.5 * k.erfc(x * -(0.5**0.5))
+        return lowered(k, x)
 
     @staticmethod
     def samples(rng):
@@ -232,7 +188,7 @@ class Gelu(Elementwise):
     def lower(self, k, x):
         if self.approximate:
             return x / (1 + k.exp(-_twice_inner(x)))
-        return x * (0.5 * k.erfc(x * -(0.5**0.5)))
+        return x * lowered(k, x)
 
     @staticmethod
     def samples(rng):

@@ -121,6 +121,7 @@ class Attention(Attending):
     right: int | None = None
     dropout: float = 0.0
     parts: tuple[str, ...] = ()
+    native = "attention"
     outputs = ("out", "lse")
     lead = 3
     passes = 2
@@ -222,6 +223,7 @@ class AttentionGrad(Attending):
     right: int | None = None
     dropout: float = 0.0
     parts: tuple[str, ...] = ()
+    native = "attention back"
     outputs = ("*cotangents",)
     lead = 6
     passes = 4

@@ -11,6 +11,7 @@ from retrograd.core.errors import ArgumentError, BoundsError, DtypeError, ShapeE
 from retrograd.core.interpret import lift
 from retrograd.core.spec import axis_index
 from retrograd.core.tensor import Box, Tensor
+from retrograd.core.whole import whole
 from retrograd.ops import cast, gather, grid, linalg, logsumexp, norm, reduce, select, shape
 from retrograd.ops.nn import softmax
 from retrograd.ops.nn.losses import kl_div, pair, reduced
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 
+@whole
 def cross_entropy(
     logits: Any,
     target: Any,
@@ -159,6 +161,7 @@ def multi_margin(
     return reduced("multi_margin", each, reduction)
 
 
+@whole
 def triplet(
     anchor: Any,
     positive: Any,
@@ -204,6 +207,7 @@ def cosine_embedding(
     return reduced("cosine_embedding", select.where(lift(target) > 0, 1 - c, apart), reduction)
 
 
+@whole
 def info_nce(
     query: Any, keys: Any, /, *, temperature: float = 0.1, reduction: str = "mean"
 ) -> Tensor:

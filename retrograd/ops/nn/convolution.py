@@ -72,6 +72,9 @@ class Convolution(Multilinear):
 class Conv(Convolution):
     """Sums of products of windows of x with w; there are `counts` of them on each axis."""
 
+    native = "convolution"
+    finishes = True
+
     stride: Sizes
     dilation: Sizes
     before: Sizes
@@ -132,6 +135,9 @@ class Conv(Convolution):
 @op
 class ConvInput(Convolution):
     """Values y spread by w over axes of `sizes`: the transpose of Conv by its x."""
+
+    native = "convolution"
+    finishes = True
 
     stride: Sizes
     dilation: Sizes
@@ -203,6 +209,8 @@ class ConvWeight(Convolution):
     before: Sizes
     groups: int
     kernel: Sizes
+
+    native = "convolution"
 
     def shape(self, x: Spec, y: Spec) -> Spec:
         return x.with_shape(self.result(x, y))

@@ -2,8 +2,9 @@
 
 The value is minus the log of the sum, over all ways to stretch the labels (with blanks in
 between) to the length of the input, of their probability. The recursion over time runs in
-the logarithm, and is a composition of ops, one round of them for each frame: every order of
-derivative follows, and what is kept grows with frames times labels.
+the logarithm. Eagerly it and its gradient are NumPy's, forwards and backwards over the frames
+(`ctc_walk`); compiled, and in higher derivatives, a composition of ops, one round of them for
+each frame, whose keep grows with frames times labels.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, BoundsError, DtypeError, ShapeError
-from retrograd.core.interpret import lift
+from retrograd.core.interpret import apply, lift
+from retrograd.core.op import Composite, op
+from retrograd.core.record import DERIVED
+from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary, gather, pad, reduce, select
+from retrograd.ops import cast, elementary, gather, pad, reduce, select, shape
+from retrograd.ops.nn import ctc_walk
+from retrograd.ops.nn.ctc_walk import NEVER
 from retrograd.ops.nn.losses import reduced
 
 __all__ = ["ctc"]
-NEVER = -1e30  # the log of no chance: far below any real one, and safe to subtract
 
 
 def ctc(
@@ -77,24 +82,85 @@ def _log_chance(log_p: Any, labels: np.ndarray, frames: Any, lengths: Any, blank
     states[:, 1::2] = labels
     skip = np.zeros(states.shape, dtype=bool)  # reached from two before: not over a repeat
     skip[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
-    place = np.arange(2 * s + 1)
-    alpha = select.where(
-        (place < 2)[None] & np.ones((n, 1), bool), _emit(log_p, 0, states), NEVER
-    )
+    if not log_p.shape[0]:
+        nothing = np.where(lengths == 0, 0.0, NEVER)
+        return reduce.sum(log_p, axis=(0, 2)) + nothing.astype(log_p.dtype)
+    return apply(LogChance(), log_p, *map(lift, (states, skip, frames, lengths)))
+
+
+@op
+class LogChance(Composite):
+    """The log of the chance of each row's states under log_p [T, N, C]. Keeps log_p."""
+
+    fixed = ("states", "skip", "frames", "lengths")
+
+    def shape(self, log_p: Spec, states: Spec, skip: Spec, frames: Spec, lengths: Spec) -> Spec:
+        return log_p.with_shape(log_p.shape[1:2])
+
+    def forward(self, log_p, states, skip, frames, lengths):
+        return ctc_walk.chance(log_p, states, skip, frames, lengths)[0]
+
+    def vjp(self, g, log_p, states, skip, frames, lengths):
+        return apply(LogChancePull(), g, log_p, states, skip, frames, lengths)
+
+    def expand(self, log_p, states, skip, frames, lengths):
+        return _plain(log_p, states, skip, frames, lengths)
+
+    @staticmethod
+    def samples(rng):
+        for own in _samples(rng):
+            yield LogChance(), *own
+
+
+@op
+class LogChancePull(Composite):
+    """The cotangent of log_p by g [N] of LogChance: the share of all ways through a state."""
+
+    fixed = ("states", "skip", "frames", "lengths")
+
+    def shape(self, g: Spec, log_p: Spec, states, skip, frames, lengths) -> Spec:
+        return log_p
+
+    def forward(self, g, log_p, states, skip, frames, lengths):
+        return ctc_walk.pulled(g, log_p, states, skip, frames, lengths)
+
+    def expand(self, g, log_p, states, skip, frames, lengths):
+        given = (log_p, states, skip, frames, lengths)
+        return DERIVED["expand"](1, len(given)).pull(LogChance(), g, given, len(given))[0]
+
+    @staticmethod
+    def samples(rng):
+        for own in _samples(rng):
+            yield LogChancePull(), rng.normal(size=own[0].shape[1]), *own
+
+
+def _samples(rng: Any) -> Any:
+    log_p = rng.normal(size=(5, 2, 3)) - 1
+    states = np.array([[0, 1, 0, 2, 0], [0, 2, 0, 2, 0]])
+    skip = np.zeros(states.shape, bool)
+    skip[0, 3] = True
+    yield log_p, states, skip, np.array([5, 4]), np.array([2, 1])
+
+
+def _plain(log_p: Any, states: Any, skip: Any, frames: Any, lengths: Any) -> Any:
+    """The recursion in ops."""
+    place = np.arange(states.shape[1])
+    first = (place < 2)[None] & np.ones((states.shape[0], 1), bool)
+    alpha = select.where(lift(first), _emit(log_p, 0, states), NEVER)
+    nothing = select.where((frames == 0) & (lengths == 0), 0.0, NEVER)  # no frames: certain
     done = _at_end(alpha, lengths)
-    nothing = np.where((frames == 0) & (lengths == 0), 0.0, NEVER)  # no frames: certain
-    total = select.where(frames == 1, done, nothing.astype(log_p.dtype))
+    total = select.where(frames == 1, done, cast.astype(nothing, log_p.dtype))
     for t in range(1, log_p.shape[0]):
         alpha = _step(alpha, skip) + _emit(log_p, t, states)
         total = select.where(frames == t + 1, _at_end(alpha, lengths), total)
     return total
 
 
-def _emit(log_p: Any, t: int, states: np.ndarray) -> Any:
+def _emit(log_p: Any, t: int, states: Any) -> Any:
     return gather.take_along_axis(log_p[t], states, axis=1)
 
 
-def _step(alpha: Any, skip: np.ndarray) -> Any:
+def _step(alpha: Any, skip: Any) -> Any:
     """From each state, the one before, and where allowed the one before that."""
     width = alpha.shape[1]
     one = pad.pad(alpha, ((0, 0), (1, 0)), constant_values=NEVER)[:, :width]
@@ -103,9 +169,11 @@ def _step(alpha: Any, skip: np.ndarray) -> Any:
     return elementary.logaddexp(near, select.where(skip, two, NEVER))
 
 
-def _at_end(alpha: Any, lengths: np.ndarray) -> Any:
+def _at_end(alpha: Any, lengths: Any) -> Any:
     """At the last label of each row, or at the blank after it."""
-    blank = gather.take_along_axis(alpha, (2 * lengths)[:, None], axis=1)
-    label = gather.take_along_axis(alpha, np.maximum(2 * lengths - 1, 0)[:, None], axis=1)
-    label = select.where((lengths > 0)[:, None], label, NEVER)
+    wide = (lengths.shape[0], 1)
+    last = shape.reshape(2 * lengths, wide)
+    blank = gather.take_along_axis(alpha, last, axis=1)
+    label = gather.take_along_axis(alpha, select.maximum(last - 1, 0), axis=1)
+    label = select.where(last > 0, label, NEVER)
     return reduce.sum(elementary.logaddexp(blank, label), axis=1)

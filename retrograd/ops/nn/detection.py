@@ -9,10 +9,11 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError, TraceError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Op, front, op
+from retrograd.core.op import FUNCTIONS, Op, front, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Box, Tensor
-from retrograd.ops import cast, create, options, reduce, select, shape
+from retrograd.core.whole import whole
+from retrograd.ops import cast, create, gather, options, reduce, select, shape, sort
 from retrograd.ops.nn import geometry, grid_sample
 
 __all__ = ["nms", "roi_align"]
@@ -30,7 +31,6 @@ class Survivors(Op):
     size: int
     outputs = ("indices", "count")
     no_derivative = "its results are indices, constant almost everywhere"
-    host = "each choice depends on those before"
 
     def shape(self, boxes: Spec, scores: Spec) -> tuple[Spec, Spec]:
         if boxes.ndim < 2 or boxes.shape[-1] != 4 or scores.shape != boxes.shape[:-1]:
@@ -49,6 +49,9 @@ class Survivors(Op):
             indices[at][: len(kept)] = kept
             count[at] = len(kept)
         return indices, count
+
+    def expand(self, boxes, scores):
+        return _chosen(boxes, scores, self.threshold, self.size)
 
     def batch(self, size, args, mapped):
         return apply(self, *front(size, args, mapped))
@@ -81,6 +84,47 @@ def _kept(boxes: np.ndarray, scores: np.ndarray, threshold: float, most: int) ->
     return kept
 
 
+def _chosen(boxes: Any, scores: Any, threshold: float, most: int) -> tuple[Any, Any]:
+    """The greedy choice for all images at once: box after box, the best first."""
+    lead, n = scores.shape[:-1], scores.shape[-1]
+    indices = create.full((*lead, most), -1, dtype=dt.int64)
+    count = create.zeros(lead, dtype=dt.int64)
+    if not n or not most:
+        return indices, count
+    order = sort.argsort(-scores, axis=-1)
+    ranked = gather.take_along_axis(boxes, shape.expand_dims(order, axis=-1), axis=-2)
+    low, high = ranked[..., :2], ranked[..., 2:]
+    area = _product(high - low)
+
+    def row(x: Any, i: Any) -> Any:
+        return gather.take(x, shape.reshape(i, (1,)), axis=len(lead))
+
+    def going(state: Any) -> Any:
+        i, _, _, count = state
+        return (i < n) & reduce.any(count < most)
+
+    def turn(state: Any) -> Any:
+        i, alive, indices, count = state
+        full = shape.expand_dims(count, axis=-1)
+        now = row(alive, i) & (full < most)
+        here = create.arange(most, dtype=dt.int64) == full
+        indices = select.where(now & here, row(order, i), indices)
+        side = select.minimum(row(high, i), high) - select.maximum(row(low, i), low)
+        shared = _product(select.maximum(side, 0))
+        covered = now & (shared > threshold * (row(area, i) + area - shared))
+        count = count + cast.astype(shape.reshape(now, lead), dt.int64)
+        return i + 1, alive & ~covered, indices, count
+
+    first = create.zeros((), dtype=dt.int64), create.ones(order.shape, dtype=dt.bool)
+    _, _, indices, count = FUNCTIONS["while_loop"](going, turn, (*first, indices, count))
+    return indices, count
+
+
+def _product(sides: Any) -> Any:
+    """The area of boxes with these sides."""
+    return sides[..., 0] * sides[..., 1]
+
+
 def nms(
     boxes: Any, scores: Any, /, *, threshold: float = 0.5, size: int | None = None
 ) -> Tensor:
@@ -106,6 +150,7 @@ def nms(
     return indices[: int(count)]
 
 
+@whole
 def roi_align(
     x: Any,
     boxes: Any,

@@ -17,6 +17,7 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import lift
 from retrograd.core.tensor import Tensor
+from retrograd.core.whole import whole
 from retrograd.ops import cast, create, gather, linalg, rounding, select, shape
 from retrograd.ops.nn import geometry
 from retrograd.ops.nn.resize import CUBIC
@@ -98,6 +99,7 @@ def read(x: Any, rows: Any, taps: list[list[tuple[Any, Any]]]) -> Any:
     return total
 
 
+@whole
 def grid_sample(
     x: Any,
     grid: Any,

@@ -27,6 +27,7 @@ class Gru(walk.Sequence):
     Keeps x, the weights, h0, lengths, y and these gates (4 H a step).
     """
 
+    native = "recurrent"
     outputs = ("y", "h", "gates")
     timed = (True, False, True)
     gates = 3
@@ -127,6 +128,7 @@ class GruGrad(walk.SequenceGrad):
     may follow.
     """
 
+    native = "recurrent back"
     timed = (0, 5, 6, 7, 9)
     blame = 6
 

@@ -12,6 +12,7 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import lift
 from retrograd.core.tensor import Tensor
+from retrograd.core.whole import whole
 from retrograd.ops import elementary, logarithmic, magnitude, reduce, select, shape, special
 
 __all__ = [
@@ -100,6 +101,7 @@ def bce(
     return reduced("bce", each if weight is None else each * lift(weight), reduction)
 
 
+@whole
 def bce_logits(
     logits: Any,
     target: Any,

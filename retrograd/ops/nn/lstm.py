@@ -25,6 +25,7 @@ class Lstm(walk.Sequence):
     Keeps x, the weights, h0, c0, lengths, y, gates (4 H a step) and cells (H a step).
     """
 
+    native = "recurrent"
     outputs = ("y", "h", "c", "gates", "cells")
     timed = (True, False, False, True, True)
     gates = 4
@@ -128,6 +129,7 @@ class LstmGrad(walk.SequenceGrad):
     those of gates and cells may follow. All steps are one product where they can be.
     """
 
+    native = "recurrent back"
     timed = (0, 6, 7, 8, 9, 12, 13)
     blame = 7
 

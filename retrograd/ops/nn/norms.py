@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, op
 from retrograd.core.spec import Spec, axes_tuple, axis_index
 from retrograd.core.tensor import Tensor
+from retrograd.core.whole import whole
 from retrograd.ops import linalg, norm, power, reduce, rounding, shape
 
 __all__ = [
@@ -67,8 +69,8 @@ class Standardize(Op):
 
     def vjp(self, g_out: Tensor | None, g_scale: Tensor | None, out, scale):
         found = 0
-        if g_out is not None:
-            found = scale * self._centre(g_out - out * self._mean(g_out * out))
+        if g_out is not None:  # the mean of out is 0, if it is centred
+            found = scale * (self._centre(g_out) - out * self._mean(g_out * out))
         if g_scale is not None:
             n = max(1, prod(out.shape[a] for a in self.axis))
             found = found - g_scale * (scale * scale) * out * (1 / n)
@@ -78,8 +80,14 @@ class Standardize(Op):
         return apply(self.replace(axis=tuple(a + 1 for a in self.axis)), *args)
 
     def expand(self, x):
-        x = self._centre(x)
-        scale = power.rsqrt(self._mean(x * x) + self.eps)
+        parts = _parts(x, self.axis) if self.centred else None
+        if parts:
+            mean, mean_square = _moments(x, parts)
+            x = x - mean
+        else:
+            x = self._centre(x)
+            mean_square = self._mean(x * x)
+        scale = power.rsqrt(mean_square + self.eps)
         return x * scale, scale
 
     @staticmethod
@@ -88,6 +96,50 @@ class Standardize(Op):
         for centred in (True, False):
             yield Standardize((2,), 1e-5, centred), x
             yield Standardize((0, 1), 1e-3, centred), x
+
+
+NEAR = 1024  # lines of channels that stay in a cache while they are read twice
+
+
+def _parts(x: Any, axis: tuple[int, ...]) -> tuple[int, ...] | None:
+    """x [N, H, ..., C] as parts (N, some of H, rest of H, ...), if it is so standardised."""
+    if axis != tuple(range(x.ndim - 1)) or x.ndim < 3 or x.dtype in dt.HALF:
+        return None
+    batch, rows, *rest = x.shape
+    if batch < 8 or not x.size or prod(x.shape[:-1]) <= NEAR:
+        return None
+    lines = prod(rest[:-1])
+    cuts = [n for n in range(1, rows + 1) if rows % n == 0 and rows // n * lines <= NEAR]
+    cut = cuts[0] if cuts else rows
+    return batch, cut, rows // cut, *rest
+
+
+def _means(x: Any, parts: tuple[int, ...]) -> tuple[Any, Any]:
+    """The mean of each channel in each part, and in all."""
+    lines = tuple(range(2, len(parts) - 1))
+    means = reduce.mean(shape.reshape(x, parts), axis=lines)
+    return means, reduce.mean(means, axis=(0, 1))
+
+
+def _moments(x: Any, parts: tuple[int, ...]) -> tuple[Any, Any]:
+    """Mean and mean squared distance from it, of each channel: reading x from afar once.
+
+    Of each part by itself; then the distances of the parts' means from the mean of all.
+    """
+    means, mean = _means(x, parts)
+    ones = (1,) * (len(parts) - 3)
+    away = shape.reshape(x, parts) - shape.reshape(means, (*parts[:2], *ones, parts[-1]))
+    inside = reduce.sum(away * away, axis=tuple(range(2, len(parts) - 1)))
+    total = reduce.sum(inside, axis=(0, 1)) / prod(parts[:-1])
+    total = total + reduce.mean(power.square(means - mean), axis=(0, 1))
+    to = (*(1 for _ in range(x.ndim - 1)), x.shape[-1])
+    return shape.reshape(mean, to), shape.reshape(total, to)
+
+
+def _mean(x: Any, axes: tuple[int, ...]) -> Any:
+    """The mean of each channel, in the way that `Standardize` finds it."""
+    parts = _parts(x, axes)
+    return _means(x, parts)[1] if parts else reduce.mean(x, axis=axes)
 
 
 def _affine(who: str, y: Any, w: Any, b: Any, axes: tuple[int, ...]) -> Tensor:
@@ -111,6 +163,7 @@ def _standard(who: str, x: Any, axes: tuple[int, ...], eps: float, *, centred: b
     return apply(Standardize(axes, float(eps), centred), x)
 
 
+@whole
 def layer_norm(
     x: Any, /, w: Any = None, b: Any = None, *, axis: Any = -1, eps: float = 1e-5
 ) -> Tensor:
@@ -121,6 +174,7 @@ def layer_norm(
     return _affine("layer_norm", y, w, b, axes)
 
 
+@whole
 def rms_norm(
     x: Any, /, w: Any = None, b: Any = None, *, axis: Any = -1, eps: float = 1e-6
 ) -> Tensor:
@@ -147,6 +201,7 @@ def add_rms_norm(
     return rms_norm(total, w, b, eps=eps), total
 
 
+@whole
 def group_norm(
     x: Any, groups: int, /, w: Any = None, b: Any = None, *, eps: float = 1e-5
 ) -> Tensor:
@@ -163,6 +218,7 @@ def group_norm(
     return _affine("group_norm", shape.reshape(y, x.shape), w, b, (x.ndim - 1,))
 
 
+@whole
 def instance_norm(x: Any, /, w: Any = None, b: Any = None, *, eps: float = 1e-5) -> Tensor:
     """x [N, *spatial, C] standardised over space, for each sample and channel apart."""
     x = lift(x)
@@ -172,6 +228,7 @@ def instance_norm(x: Any, /, w: Any = None, b: Any = None, *, eps: float = 1e-5)
     return _affine("instance_norm", y, w, b, (x.ndim - 1,))
 
 
+@whole
 def batch_norm(
     x: Any,
     mean: Any,
@@ -215,7 +272,7 @@ def _batch_statistics(x: Any, eps: float) -> tuple[Any, Any, Any]:
         )
     y, scale = _standard("batch_norm", x, axes, eps, centred=True)
     biased = shape.reshape(1 / (scale * scale), x.shape[-1:]) - eps
-    mean = rounding.stop_gradient(reduce.mean(x, axis=axes))
+    mean = rounding.stop_gradient(_mean(x, axes))
     return y, mean, rounding.stop_gradient(biased) * (n / (n - 1))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.tensor import Tensor
@@ -49,6 +51,32 @@ def folded(y: Any, frame: Frame, sizes: Sizes) -> Any:
     for a in reversed(range(axes)):
         y = apply(windows.Fold(a + 1, frame.reach[a], frame.stride[a], frame.dilation[a]), y)
     return moved(y, tuple(-b for b in frame.before), sizes)
+
+
+def added(y: Any, frame: Frame, sizes: Sizes) -> Any:
+    """As `folded`, of windows [N, *counts, places, C]: place by place, in one kernel."""
+    out = None
+    for number, tap in enumerate(np.ndindex(*frame.kernel)):
+        part = pad.piece(y, y.ndim - 2, number, 1)
+        part = shape.reshape(part, (*y.shape[:-2], y.shape[-1]))
+        for a, step in enumerate(frame.stride):
+            part = _between(part, a + 1, step)
+        first = zip(frame.dilation, tap, frame.before, strict=True)
+        part = moved(part, tuple(d * t - b for d, t, b in first), sizes)
+        out = part if out is None else out + part
+    return out
+
+
+def _between(x: Any, axis: int, step: int) -> Any:
+    """Zeros between the elements of an axis, which are a step apart then."""
+    count = x.shape[axis]
+    if step == 1 or count < 2:
+        return x
+    head, tail = x.shape[:axis], x.shape[axis + 1 :]
+    x = shape.reshape(x, (*head, count, 1, *tail))
+    widths = tuple((0, step - 1) if a == axis + 1 else (0, 0) for a in range(x.ndim))
+    x = shape.reshape(apply(pad.Pad(widths), x), (*head, count * step, *tail))
+    return pad.piece(x, axis, 0, step * (count - 1) + 1)
 
 
 def im2col(

@@ -18,6 +18,7 @@ from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.tensor import Tensor
+from retrograd.core.whole import whole
 from retrograd.ops import (
     cast,
     create,
@@ -95,6 +96,7 @@ def _frame(
     return frame
 
 
+@whole
 def avg_pool(
     x: Any,
     window: Any,
@@ -145,6 +147,7 @@ def _counted(frame: Frame, sizes: Sizes, pads: geometry.Pairs) -> Any:
     return float(total.flat[0]) if (total == total.flat[0]).all() else total[..., None]
 
 
+@whole
 def lp_pool(
     x: Any,
     p: float,

@@ -17,7 +17,7 @@ from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Linear, op
 from retrograd.core.spec import Spec, same
-from retrograd.ops import create, extrema, reduce, select, shape
+from retrograd.ops import create, extrema, pad, reduce, select, shape
 from retrograd.ops.nn import pool_axis, pool_windows
 from retrograd.ops.nn.pool_windows import Framed, Pool, Spanned
 
@@ -149,9 +149,25 @@ def _scores(op_: Pool, x: Any) -> tuple[Any, Any]:
     return select.where(there, op_.windows(x), low), there
 
 
+def _first_of_few(score: Any, there: Any) -> Any:
+    """As `_firsts`: place by place, a later one only where it is larger, or the first NaN."""
+    axis = score.ndim - 2
+    best, seen = (pad.piece(t, axis, 0, 1) for t in (score, there))
+    found = select.where(seen, 0, 0)
+    for i in range(1, score.shape[axis]):
+        mine, here = (pad.piece(t, axis, i, 1) for t in (score, there))
+        more = (mine > best) | ((mine != mine) & (best == best))
+        more = here & (more | ~seen)
+        best, found = select.where(more, mine, best), select.where(more, i, found)
+        seen = seen | here
+    return found == constant(np.arange(score.shape[axis]).reshape(-1, 1))
+
+
 def _firsts(op_: Pool, x: Any) -> Any:
     """Which place of each window is the first of the largest."""
     score, there = _scores(op_, x)
+    if score.shape[-2] <= pool_windows.FEW:
+        return _first_of_few(score, there)
     best = extrema.max(score, axis=-2, keepdims=True)
     hit = ((score == best) | (score != score)) & there
     first = extrema.argmax(hit, axis=-2, keepdims=True)
@@ -174,6 +190,10 @@ class Repeated(Framed):
 @op
 class MaxPool(Repeated, Largest):
     """The largest of each window; NaN if one of them is. Keeps x."""
+
+    native = "pool"
+    pooling = "largest"
+    finishes = True
 
     @staticmethod
     def samples(rng):
@@ -207,6 +227,9 @@ class MaxPoolPick(Repeated, Pick):
 @op
 class MaxPoolPull(Repeated, Pull):
     """Zeros like x, with y of each window added to the first of its largest."""
+
+    native = "pool"
+    pooling = "pull"
 
     @staticmethod
     def samples(rng):

@@ -12,7 +12,7 @@ from retrograd.core.interpret import apply
 from retrograd.core.op import Linear, op
 from retrograd.core.spec import Spec
 from retrograd.ops import create, join, pad, reduce, shape, slices
-from retrograd.ops.nn import pool_axis, pool_windows
+from retrograd.ops.nn import gathered, pool_axis, pool_windows
 from retrograd.ops.nn.geometry import Sizes
 from retrograd.ops.nn.pool_windows import Framed
 
@@ -20,6 +20,10 @@ from retrograd.ops.nn.pool_windows import Framed
 @op
 class WindowSum(Framed, Linear):
     """The sum of each window. Keeps nothing."""
+
+    native = "pool"
+    pooling = "sum"
+    finishes = True
 
     def shape(self, x: Spec) -> Spec:
         return x.with_shape(self.pooled(x))
@@ -50,6 +54,9 @@ class WindowSum(Framed, Linear):
 @op
 class WindowSpread(Framed, Linear):
     """Axes of `lengths`, whose elements are the sums of the windows that they lie in."""
+
+    native = "pool"
+    pooling = "spread"
 
     kernel: Sizes
     stride: Sizes
@@ -189,6 +196,12 @@ class SpanSpread(Spans):
         return apply(self.replace(axis=self.axis + 1), *args)
 
     def expand(self, y):
+        terms: list[list[int]] = [[] for _ in range(self.length)]
+        for i, (a, b) in enumerate(zip(self.starts, self.stops, strict=True)):
+            for place in terms[a:b]:
+                place.append(i)
+        if y.size and terms and max(map(len, terms)) <= gathered.MOST:
+            return gathered.gathered(y, self.axis, terms)
         total = create.zeros(self.result(y), dtype=y.dtype)
         for i, (a, b) in enumerate(zip(self.starts, self.stops, strict=True)):
             parts = [(0, n, 1) for n in total.shape]

@@ -16,8 +16,10 @@ from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, front
 from retrograd.ops import gather, index, shape
-from retrograd.ops.nn import geometry, patches, pool_axis
+from retrograd.ops.nn import gathered, geometry, patches, pool_axis
 from retrograd.ops.nn.geometry import Frame, Sizes
+
+FEW = 16  # places of a window that are treated one by one, in one kernel
 
 
 class Pool(Op):
@@ -28,6 +30,7 @@ class Pool(Op):
     lines: ClassVar[Callable[..., Any]]  # sizes -> the windows along each axis
     windows: ClassVar[Callable[..., Any]]  # in ops: [batch, *counts, places, C]
     unwindowed: ClassVar[Callable[..., Any]]  # the transpose of it
+    pooling: ClassVar[str] = ""  # which of the compiler's kernels it is
     picking: ClassVar[Callable[..., Any]]  # the op that takes the largest's places
     pulling: ClassVar[Callable[..., Any]]  # the op that adds to them
 
@@ -87,8 +90,11 @@ class Framed(Pool):
 
     def unwindowed(self, y: Any, to: Sizes) -> Any:
         """The transpose of windows."""
+        sizes = to[-1 - self.axes : -1]
+        if self.kernel != self.stride and y.size and prod(self.kernel) <= FEW:
+            return shape.reshape(patches.added(y, self.frame, sizes), to)
         apart = shape.reshape(y, (*y.shape[:-2], *self.kernel, y.shape[-1]))
-        return shape.reshape(patches.folded(apart, self.frame, to[-1 - self.axes : -1]), to)
+        return shape.reshape(patches.folded(apart, self.frame, sizes), to)
 
 
 class Spanned(Pool):
@@ -132,6 +138,10 @@ class Spanned(Pool):
         sizes = to[-1 - self.axes : -1]
         flat = (prod(to[: -1 - self.axes]), prod(sizes), to[-1])
         rows = self.rows(sizes)
+        terms = gathered.sources(rows, flat[1]) if y.size else None
+        if terms is not None:
+            given = shape.reshape(y, (y.shape[0], rows.size, y.shape[-1]))
+            return shape.reshape(gathered.gathered(given, 1, terms), to)
         found = apply(index.IndexAdd((1,), 1, flat), y, lift(rows[None]))
         return shape.reshape(found, to)
 

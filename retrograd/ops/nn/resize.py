@@ -19,7 +19,7 @@ from retrograd.core.op import Linear, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import index, linalg, options, shape
-from retrograd.ops.nn import geometry
+from retrograd.ops.nn import gathered, geometry
 
 __all__ = ["resize", "upsample"]
 
@@ -213,6 +213,9 @@ class ResampleBack(Resampling):
     def expand(self, x):
         near, weights = self.plan(x)
         to = (*x.shape[: self.axis], self.length, *x.shape[self.axis + 1 :])
+        terms = gathered.sources(near, self.length) if x.size else None
+        if terms is not None and max(map(len, terms)) <= TAPS:
+            return self._gathered(x, terms, weights)
         if self.length <= DENSE:
             return self.multiplied(self.matrix(x.dtype, near, weights), x)
         out = None
@@ -221,6 +224,15 @@ class ResampleBack(Resampling):
             part = apply(index.IndexAdd((self.axis,), self.axis, to), part, lift(at[None]))
             out = part if out is None else out + part
         return out
+
+    def _gathered(self, x, terms, weights):
+        """Each element from the few places that it gave to."""
+        places_ = [[source % self.size for source in row] for row in terms]
+        if self.mode.startswith("nearest"):
+            return gathered.gathered(x, self.axis, places_)
+        each = weights.reshape(-1)
+        by = [[float(each[source]) for source in row] for row in terms]
+        return gathered.gathered(x, self.axis, places_, by)
 
     def transpose(self, g):
         return apply(self.other(Resample), g)

@@ -20,6 +20,7 @@ class Rnn(walk.Sequence):
 
     backwards: bool = False
     relu: bool = False
+    native = "recurrent"
     outputs = ("y", "h")
     timed = (True, False)
     gates = 1
@@ -96,6 +97,7 @@ class RnnGrad(walk.SequenceGrad):
 
     backwards: bool = False
     relu: bool = False
+    native = "recurrent back"
     timed = (0, 5, 6)
     blame = 5
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.errors import ArgumentError, ShapeError
-from retrograd.core.interpret import apply, lift
+from retrograd.core.interpret import lift
 from retrograd.core.tensor import Tensor
-from retrograd.ops import linalg, options, reduce, shape, windows
-from retrograd.ops.nn import geometry
+from retrograd.core.whole import whole
+from retrograd.ops import join, options, reduce, shape
+from retrograd.ops.nn import conv, geometry
 
 __all__ = ["pixel_shuffle", "pixel_unshuffle", "ssim"]
 
@@ -55,6 +56,7 @@ def _image(who: str, x: Any, layout: str | None) -> Any:
     return geometry.channels_last(who, x, layout)
 
 
+@whole
 def ssim(
     x: Any,
     y: Any,
@@ -86,10 +88,9 @@ def ssim(
     weights = np.exp(-(places**2) / (2 * options.number("ssim", "sigma", sigma) ** 2))
     weights = lift((weights / weights.sum()).astype(x.dtype if x.dtype.kind == "f" else None))
     c1, c2 = ((k * range) ** 2 for k in constants)
-    mx, my = _blurred(x, weights), _blurred(y, weights)
-    vx = _blurred(x * x, weights) - mx * mx
-    vy = _blurred(y * y, weights) - my * my
-    both = _blurred(x * y, weights) - mx * my
+    maps = join.concat([x, y, x * x, y * y, x * y], axis=-1)
+    mx, my, xx, yy, xy = join.split(_blurred(maps, weights), 5, axis=-1)
+    vx, vy, both = xx - mx * mx, yy - my * my, xy - mx * my
     found = (2.0 * mx * my + c1) * (2.0 * both + c2)
     found = found / ((mx * mx + my * my + c1) * (vx + vy + c2))
     if reduction == "none":
@@ -98,7 +99,9 @@ def ssim(
 
 
 def _blurred(x: Any, weights: Any) -> Any:
-    """Weighted sums of windows along the height, then along the width."""
-    for axis in (1, 2):
-        x = linalg.matmul(apply(windows.Unfold(axis, weights.shape[0]), x), weights)
+    """Weighted sums of windows along the height, then along the width, of each channel."""
+    n, channels = weights.shape[0], x.shape[-1]
+    for kernel in ((n, 1), (1, n)):
+        w = shape.broadcast_to(shape.reshape(weights, (*kernel, 1, 1)), (*kernel, 1, channels))
+        x = conv.conv(x, w, groups=channels)
     return x

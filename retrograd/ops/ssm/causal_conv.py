@@ -14,7 +14,7 @@ import numpy as np
 
 from retrograd.core.errors import ShapeError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Multilinear, Op, op
+from retrograd.core.op import Composite, Multilinear, Op, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import create, join, pad, reduce, shape
@@ -182,6 +182,7 @@ def _total(terms: Any) -> Any:
 class CausalConv(Op):
     """y of x, the state before it, and the taps; keeps x, state and weight."""
 
+    native = "causal convolution"
     uniform = True
     takes = "floating"
 
@@ -200,13 +201,7 @@ class CausalConv(Op):
         return along + apply(TAPS, join.concat([state, x], axis=-2), dweight)
 
     def vjp(self, g, x, state, weight, bias: Spec):
-        k, n = weight.shape[-2], g.shape[-2]
-        both = apply(TAPS_INPUT, g, weight)
-        taps = apply(CausalTapsWeights(k), g, join.concat([state, x], axis=-2))
-        dx = pad.piece(both, both.ndim - 2, k - 1, n)
-        dbias = reduce.sum_to(reduce.sum(g, axis=-2), bias.shape)
-        dstate = pad.piece(both, both.ndim - 2, 0, k - 1)
-        return dx, dstate, reduce.sum_to(taps, weight.shape), dbias
+        return apply(CausalConvGrad(bias.shape), g, x, state, weight)
 
     def batch(self, size, args, mapped):
         x, state, weight, _ = layout.own(args, mapped)
@@ -232,6 +227,53 @@ class CausalConv(Op):
         yield CausalConv(), x, x[:, :2], w, b, "state (2, 2, 3) must have shape (2, 3, 3)"
         yield CausalConv(), x, x[:, :3], w[:, :2], b, "weight (4, 2) must have shape"
         yield CausalConv(), x, x[:, :3], w, b[:2], "bias (2,) must have shape"
+
+
+@op
+class CausalConvGrad(Composite):
+    """The cotangents of CausalConv's inputs; `bias` is that input's shape."""
+
+    bias: tuple[int, ...]
+    native = "causal convolution back"
+    uniform = True
+    takes = "floating"
+    outputs = ("gx", "gstate", "gweight", "gbias")
+
+    def shape(self, g: Spec, x: Spec, state: Spec, weight: Spec):
+        _check(x.shape, state.shape, weight.shape, self.bias)
+        return x, state, weight, x.with_shape(self.bias)
+
+    def forward(self, g, x, state, weight):
+        k = weight.shape[-2]
+        both = TAPS_INPUT.forward(g, weight)
+        taps = CausalTapsWeights(k).forward(g, np.concatenate([state, x], axis=-2))
+        summed = (reduce.SumTo(to).forward for to in (weight.shape, self.bias))
+        gweight, gbias = next(summed)(taps), next(summed)(np.add.reduce(g, axis=-2))
+        return both[..., k - 1 :, :], both[..., : k - 1, :], gweight, gbias
+
+    def expand(self, g, x, state, weight):
+        k, n = weight.shape[-2], g.shape[-2]
+        both = apply(TAPS_INPUT, g, weight)
+        taps = apply(CausalTapsWeights(k), g, join.concat([state, x], axis=-2))
+        gx = pad.piece(both, both.ndim - 2, k - 1, n)
+        gstate = pad.piece(both, both.ndim - 2, 0, k - 1)
+        gbias = reduce.sum_to(reduce.sum(g, axis=-2), self.bias)
+        return gx, gstate, reduce.sum_to(taps, weight.shape), gbias
+
+    def batch(self, size, args, mapped):
+        own = layout.own(args, mapped)
+        _, x, state, weight = own
+        lead, c = x.shape[:-2], x.shape[-1]
+        full = [x.shape, x.shape, state.shape, (*lead, weight.shape[-2], c)]
+        inner = CausalConvGrad((size, *lead, c))
+        found = apply(inner, *layout.mapped_front(size, args, mapped, full))
+        shapes = (x.shape, state.shape, weight.shape, self.bias)
+        return tuple(layout.unmapped(t, to) for t, to in zip(found, shapes, strict=True))
+
+    @staticmethod
+    def samples(rng):
+        for _, *args, bias in CausalConv.samples(rng):
+            yield CausalConvGrad(bias.shape), rng.normal(size=args[0].shape), *args
 
 
 def _check(x: Any, state: Any, weight: Any, bias: Any) -> None:

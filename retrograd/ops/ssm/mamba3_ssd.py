@@ -122,6 +122,8 @@ class _RankSsdGrad(Composite):
 class DoubleSsd(_RankSsd):
     """One pass of Mamba-3's double form: y and the last state; keeps its inputs only."""
 
+    native = "double ssd"
+
     def expand(self, v, da, B, C, initial):
         return composed(self, ssd_plain.serial, v, da, B, C, initial)
 
@@ -148,6 +150,7 @@ class DoubleSsd(_RankSsd):
 class DoubleSsdGrad(_RankSsdGrad):
     """The cotangents of DoubleSsd's inputs."""
 
+    native = "double ssd back"
     outputs = ("gv", "gda", "gB", "gC", "ginitial")
 
     def expand(self, g_y, g_final, v, da, B, C, initial):
@@ -163,6 +166,8 @@ class DoubleSsdGrad(_RankSsdGrad):
 @op
 class SingleSsd(_RankSsd):
     """Mamba-3's single form: y and the last state; keeps its inputs only."""
+
+    native = "single ssd"
 
     def expand(self, v, da, B, C, gamma, scale, initial):
         return composed(self, ssd_plain.serial, v, da, B, C, gamma, scale, initial)
@@ -187,6 +192,7 @@ class SingleSsd(_RankSsd):
 class SingleSsdGrad(_RankSsdGrad):
     """The cotangents of SingleSsd's inputs."""
 
+    native = "single ssd back"
     outputs = ("gv", "gda", "gB", "gC", "ggamma", "gscale", "ginitial")
 
     def expand(self, g_y, g_final, v, da, B, C, gamma, scale, initial):

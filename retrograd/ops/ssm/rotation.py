@@ -44,6 +44,7 @@ class RunningAngles(Op):
     axis: int
     uniform = True
     takes = "floating"
+    careful = True
 
     def shape(self, x: Spec, initial: Spec) -> Spec:
         self._check(x, initial)

@@ -91,6 +91,7 @@ class SelectiveScan(Composite):
 
     soft: bool = False
     gated: bool = False
+    native = "selective scan"
     uniform = True
     takes = "floating"
     outputs = ("y", "final")
@@ -139,6 +140,7 @@ class SelectiveScanGrad(Composite):
 
     soft: bool = False
     gated: bool = False
+    native = "selective scan back"
     uniform = True
     takes = "floating"
     outputs = ("gu", "gdelta", "gA", "gB", "gC", "gD", "gz", "gbias", "ginitial")

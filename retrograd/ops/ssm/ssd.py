@@ -59,6 +59,7 @@ class Ssd(Composite):
     """y and the last state of Mamba-2's scan; keeps its inputs and nothing else."""
 
     chunk: int
+    native = "ssd"
     uniform = True
     takes = "floating"
     outputs = ("y", "final")
@@ -106,6 +107,7 @@ class SsdGrad(Composite):
     """The cotangents of Ssd's inputs: states are recomputed, then chunks stream backwards."""
 
     chunk: int
+    native = "ssd back"
     uniform = True
     takes = "floating"
     outputs = ("gx", "gdt", "gA", "gB", "gC", "gD", "ginitial")

@@ -258,6 +258,25 @@ def test_an_epilogue_sees_each_result_once(conv, machine, which, rng):
     assert_close(got, wanted.astype(np.float32))
 
 
+@pytest.mark.parametrize("which", ["forward", "input"])
+@pytest.mark.parametrize("conv", [CASES[n] for n in (1, 6, 12, 20, 25)], ids=described)
+def test_a_long_epilogue_is_a_function_of_its_own(conv, which, rng):
+    """It does the same as one that is written into the tiles."""
+
+    def long(*given):
+        return bias_and_square(*given)
+
+    long.work = 10_000
+    arrays, op = operands(conv, which, rng)
+    shape = op.forward(*arrays).shape
+    bias = rng.normal(size=shape[-1])
+    found = [
+        run(write(conv, which, MACHINES[0], epilogue=e), arrays, shape, "float32", extra=[bias])
+        for e in (bias_and_square, long)
+    ]
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.parametrize("which", PASSES)
 def test_nan_and_infinity_go_where_they_belong(which, rng):
     conv = geometry((6, 9), 3, (5, 20), before=1)

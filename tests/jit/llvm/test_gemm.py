@@ -35,9 +35,9 @@ def geometry(a, b, c, t):
     return Gemm(*sizes, t, *(strides(x)[-2:] for x in (a, b, c)), batch)
 
 
-def compiled(gemm, machine, epilogue=None):
+def compiled(gemm, machine, epilogue=None, *, apart=False):
     module = Module(named(machine))
-    info = write_gemm(module, "kernel", gemm, epilogue=epilogue, linkage="")
+    info = write_gemm(module, "kernel", gemm, epilogue=epilogue, apart=apart, linkage="")
     return KERNEL(library(object_code(module)).address("kernel")), info
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import retrograd as rg
 from retrograd.core import dtype as dt
+from retrograd.core import executor
 from retrograd.core.interpret import apply
 from retrograd.ops.nn import columns, conv, convolution, deform, geometry, patches
 from retrograd.testing import assert_close, check_grads
@@ -350,7 +351,12 @@ def test_columns_never_exist():
 
 
 def test_N25_backward_is_few_large_products(monkeypatch, rng):
-    """Not one small product for each place and position, of which there are 25 * 2304."""
+    """Not one small product for each place and position, of which there are 25 * 2304.
+
+    Of NumPy's: the kernels of heavy eager ops are turned off.
+    """
+    monkeypatch.setattr(executor.slot, "forward", lambda *_: None)
+    monkeypatch.setattr(executor.slot, "pull", lambda *_: None)
     x, w = (
         rng.normal(size=(4, 24, 24, 8)).astype("f"),
         rng.normal(size=(5, 5, 8, 8)).astype("f"),

@@ -17,7 +17,17 @@ from retrograd.jit.llvm.math.num import (
 from retrograd.jit.llvm.math.pairs import exact_product, exact_sum, ordered_sum
 from retrograd.jit.llvm.math.registry import function
 
-__all__ = ["exp", "exp2", "expm1", "power_of_two", "scale", "sigmoid", "tanh", "times_exp"]
+__all__ = [
+    "exp",
+    "exp2",
+    "expm1",
+    "fast_tanh",
+    "power_of_two",
+    "scale",
+    "sigmoid",
+    "tanh",
+    "times_exp",
+]
 
 # Beyond these results are inf or 0, and n still fits into two exponents.
 _LIMITS = {"f32": (-104.5, 89.5), "wide": (-110.0, 95.0), "f64": (-746.0, 710.5)}
@@ -156,6 +166,16 @@ def expm1_below(x: Num) -> Num:
 def tanh(x: Num) -> Num:
     """The hyperbolic tangent."""
     t = expm1_below(abs(x) * -2.0)
+    return ((-t) / (t + 2.0)).signed(x)
+
+
+@function(f32=6, f64=6)
+def fast_tanh(x: Num) -> Num:
+    """The hyperbolic tangent, for programs that may differ in the last places."""
+    least = -20.0 if x.goal == "f32" else -40.0
+    power, r, _ = reduce(at_least(abs(x) * -2.0, least), exact=False)
+    s = power_of_two(power)
+    t = s.fma(tail(r, r), s - 1.0)
     return ((-t) / (t + 2.0)).signed(x)
 
 

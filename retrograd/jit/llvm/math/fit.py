@@ -184,6 +184,10 @@ def circular() -> dict[str, Target]:
         # sin(r) = r + r z SIN(z), cos(r) = 1 - z / 2 + z**2 COS(z), up to pi / 4
         "SIN": Target(lambda t: (sinc(t) - 1) / t, D(0), quarter, "wide f64"),
         "COS": Target(lambda t: (cosine(t) - 1 + t / 2) / t**2, D(0), quarter, "wide f64"),
+        # sin(r) = r (1 + z SIN_LONG(z)), up to pi / 2
+        "SIN_LONG": Target(
+            lambda t: (sinc(t) - 1) / t, D(0), 4 * quarter, "wide", lambda t: t / sinc(t)
+        ),
         # asin(x) = x + x z ASIN(z), up to 1/2
         "ASIN": Target(lambda t: (asin(s(t)) / s(t) - 1) / t, D(0), D("0.25"), "wide f64"),
         # atan(x) = x + x z ATAN(z), up to tan(pi / 8)

@@ -262,6 +262,8 @@ def merge(x: Num, before: str, y: Num, after: str) -> Num:
 def full_vector(x: Num, name: str, *args: Num | Val) -> Num | None:
     """An instruction of AVX-512 on whole vectors; None where there is none."""
     f, t = x.f, x.type
+    if f.machine.masks and t.bits * t.lanes == 1024:
+        return _by_halves(x, name, *args)
     if not f.machine.masks or t.bits * t.lanes != 512:
         return None
     suffix, mask = ("ps", I16) if t.bits == 32 else ("pd", I8)
@@ -270,3 +272,19 @@ def full_vector(x: Num, name: str, *args: Num | Val) -> Num | None:
     operands += [Val("-1", mask), Val("4", I32)]  # all lanes; rounding as always
     f.module.declare(full, t.text, ", ".join(a.type.text for a in operands))
     return x.made(f.make(t, f"call {t.text} @{full}({', '.join(map(str, operands))})"))
+
+
+def _by_halves(x: Num, name: str, *args: Num | Val) -> Num | None:
+    """The same on each half of two vectors side by side."""
+    half, found = x.type.lanes // 2, []
+    for part in (range(half), range(half, 2 * half)):
+        own = [_lanes(a, part) if isinstance(a, Num) else a for a in args]
+        found.append(full_vector(_lanes(x, part), name, *own))
+    low, high = found
+    if low is None or high is None:
+        return None
+    return x.made(x.f.shuffle(low.val, high.val, range(2 * half)))
+
+
+def _lanes(x: Num, which: range) -> Num:
+    return x.made(x.f.shuffle(x.val, None, which)) if x.type.lanes else x

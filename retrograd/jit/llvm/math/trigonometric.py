@@ -147,9 +147,60 @@ def _turned(y: Num, q: Num) -> Num:
     return (y.bits() ^ ((q & 2) << 62)).floats()
 
 
+class HalfTurns(NamedTuple):
+    """x = n pi + r, or |x| = (n + 1/2) pi + r, |r| at most pi/2: of float32 in float64."""
+
+    n: Num  # only its last bit counts
+    r: Num
+
+
+def _half_turns(x: Num, *, between: bool) -> HalfTurns:
+    """x less a multiple of pi; `between`: |x| less what lies halfway between two of them."""
+    x = abs(x) if between else x
+    large = 1.5 * 2.0**52
+    by = table.TWO_OVER_PI / 2
+    word = x.fma(by, -0.5) + large if between else x.fma(by, large)
+    n = word - large
+    whole = n + 0.5 if between else n
+    r = x
+    for part in table.HALF_PI_PARTS[:3]:
+        r = (-whole).fma(part * 2, r)
+    near = HalfTurns(word.bits(), r)
+    before = x.f.block
+    with x.f.when(any_lane((x if between else abs(x)) > _HUGE)):
+        far = _half_turns_far(x, near, between=between)
+        after = x.f.block
+    return HalfTurns(*(merge(a, before, b, after) for a, b in zip(near, far, strict=True)))
+
+
+def _half_turns_far(x: Num, near: HalfTurns, *, between: bool) -> HalfTurns:
+    """The same with huge lanes by way of quarters."""
+    a = abs(x)
+    huge = (a > _HUGE) & (a < np.inf)
+    q, r, _ = _reduce_lanes(a, huge, Angle(near.n, near.r, 0))
+    wanted = 1 if between else 0
+    moved = (q & 1).differs(wanted)
+    down = r < 0.0
+    quarter = r.like(table.HALF_PI_PAIR[0])
+    r = where(moved, where(down, r + quarter, r - quarter), r)
+    q = where(moved, where(down, q - 1, q + 1), q)
+    r = where(x < 0.0, -r, r)
+    return HalfTurns(where(huge, (q - wanted) >> 1, near.n), where(huge, r, near.r))
+
+
+def _long_sine(r: Num, n: Num) -> Num:
+    """sin(r), |r| up to pi/2; its negative where n is odd."""
+    z = r * r
+    y = r * z.fma(polynomial(z, r.pick(table.SIN_LONG)), 1.0)
+    return (y.bits() ^ (n << 63)).floats()
+
+
 @function(f64=1, outline=True, wide=True)
 def sin(x: Num) -> Num:
     """The sine."""
+    if x.roomy:
+        turns = _half_turns(x, between=False)
+        return _long_sine(turns.r, turns.n)
     angle = reduce(x)
     odd = (angle.q & 1).differs(0)
     y = _turned(where(odd, _cosine(angle), _sine(angle)), angle.q)
@@ -159,6 +210,9 @@ def sin(x: Num) -> Num:
 @function(f64=1, outline=True, wide=True)
 def cos(x: Num) -> Num:
     """The cosine."""
+    if x.roomy:
+        turns = _half_turns(x, between=True)
+        return _long_sine(turns.r, turns.n + 1)
     angle = reduce(x)
     odd = (angle.q & 1).differs(0)
     return _turned(where(odd, _sine(angle), _cosine(angle)), angle.q + 1)

@@ -1,0 +1,126 @@
+"""A long recurrence, backwards in few bytes: in a process of its own.
+
+python -m benchmarks.budgets.loops 100000
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import tracemalloc
+from typing import Any
+
+STATE = 1 << 14  # numbers of a state: 64 KiB
+BUDGET = 16 << 20
+STEPS, TRACED, SHORT = 100_000, 2_000, 200
+PATIENCE = 1_800.0
+
+
+def _last(rg: Any, w: Any, h: Any, steps: int, budget: int | None) -> Any:
+    """The sum of the last state."""
+    h, _ = rg.scan(lambda h, _: (rg.tanh(h * w) + w, None), h, length=steps, budget=budget)
+    return rg.sum(h)
+
+
+def _best(work: Any, times: int) -> float:
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def one(steps: int) -> dict[str, Any]:
+    """Differentiate; forward and backward steps are timed around it, where all carries fit."""
+    import retrograd as rg
+    from benchmarks.steps.worker import peak, status, trimmed
+    from retrograd.memory.revolve import advances
+
+    rg.set_threads(2)
+    w, h = rg.full((STATE,), 0.5), rg.full((STATE,), 0.1)
+
+    def back(n: int, budget: int | None) -> Any:
+        return rg.grad(lambda w, h: _last(rg, w, h, n, budget), (0, 1))(w, h)
+
+    def short() -> tuple[float, float]:
+        forward = _best(lambda: _last(rg, w, h, SHORT, None), 5) / SHORT
+        both = _best(lambda: back(SHORT, 2 * BUDGET), 5) / SHORT
+        return forward, both - forward
+
+    def fewest(n: int) -> int:
+        return advances(n, BUDGET // (4 * STATE) - 2) + 1  # and the last step of all
+
+    forward, backward = short()  # and all kernels are there
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    back(TRACED, BUDGET)
+    traced = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    ran = _counted(back, TRACED)
+    trimmed()
+    base, took = status("VmRSS"), []
+    most = peak(lambda: took.append(_best(lambda: back(steps, BUDGET), 1)))
+    forward, backward = (min(p) for p in zip((forward, backward), short(), strict=True))
+    runs = fewest(steps)
+    return {
+        "steps": steps,
+        "traced": traced,
+        "process": most - base,
+        "ran": ran,
+        "fewest": fewest(TRACED),
+        "runs": runs,
+        "forward": forward,
+        "backward": backward,
+        "took": took[0],
+        "ideal": runs * forward + steps * backward,
+    }
+
+
+def _counted(back: Any, steps: int) -> int:
+    """How many steps forwards a gradient takes, as the engine's loop was seen to take them."""
+    from retrograd.control import revolve
+
+    seen = []
+    told = revolve.Reversal.advance
+
+    def advance(self: Any, start: int, end: int) -> None:
+        seen.append(end - start)
+        told(self, start, end)
+
+    revolve.Reversal.advance = advance  # type: ignore[method-assign]
+    try:
+        back(steps, BUDGET)
+    finally:
+        revolve.Reversal.advance = told  # type: ignore[method-assign]
+    return steps + sum(seen)
+
+
+def measure(steps: int = STEPS) -> list[dict[str, Any]]:
+    """The table."""
+    command = [sys.executable, "-m", "benchmarks.budgets.loops", str(steps)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-400:])
+    f = json.loads(done.stdout)
+    row = {
+        "steps of 64 KiB": f"{f['steps']:,}",
+        "carries, MiB": BUDGET >> 20,
+        f"traced at most, MiB, {TRACED:,} steps": f"{f['traced'] / 2**20:.1f}",
+        "process at most, MB": f"{f['process']:.1f}",
+        f"forward steps / fewest, {TRACED:,} steps": f"{f['ran']:,} / {f['fewest']:,}",
+        "forward steps": f"{f['runs']:,}",
+        "µs forward, backward": f"{f['forward'] * 1e6:.1f}, {f['backward'] * 1e6:.1f}",
+        "s": f"{f['took']:.1f}",
+        "times the sum of its steps": f"{f['took'] / f['ideal']:.2f}",
+    }
+    print("  ", *row.values(), flush=True)
+    return [row]
+
+
+if __name__ == "__main__":
+    print(json.dumps(one(int(sys.argv[1]))))

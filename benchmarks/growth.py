@@ -1,0 +1,147 @@
+"""How costs grow, ours alone: steps with batch, width, sequence, depth; compiling with depth.
+
+Beside each doubling stands what the arithmetic says: twice the batch is twice the work, twice
+the width four times. Objects are not read from disk.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+import retrograd as rg
+
+ROUNDS, TURN, THREADS = 5, 0.1, 2
+
+
+def _weights(*shapes: tuple[int, ...]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [
+        rg.asarray(rng.standard_normal(s, np.float32) * np.float32(s[0] ** -0.5))
+        for s in shapes
+    ]
+
+
+def _mlp(batch: int, width: int, depth: int) -> tuple[Any, tuple[Any, ...]]:
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = rg.nn.gelu(x @ w)
+        return rg.mean(x * x)
+
+    weights = _weights(*[(width, width)] * depth)
+    return _step(loss), (weights, *_weights((batch, width)))
+
+
+def _attention(length: int) -> tuple[Any, tuple[Any, ...]]:
+    def loss(weights: Any, x: Any) -> Any:
+        q, k, v = ((x @ w).reshape(1, length, 4, 64) for w in weights)
+        return rg.mean(rg.nn.attention(q, k, v, causal=True) ** 2)
+
+    return _step(loss), (_weights(*[(256, 256)] * 3), *_weights((length, 256)))
+
+
+def _scan(length: int) -> tuple[Any, tuple[Any, ...]]:
+    def loss(weights: Any, x: Any) -> Any:
+        v, B, C = (x @ w for w in weights)
+        dt = rg.full((1, length, 4), 0.05)
+        v, B, C = v.reshape(1, length, 4, 64), B[None, :, None], C[None, :, None]
+        y, _ = rg.ssm.ssd(v, dt, rg.full((4,), -1.0), B, C)
+        return rg.mean(y * y)
+
+    return _step(loss), (_weights((256, 256), (256, 64), (256, 64)), *_weights((length, 256)))
+
+
+def _step(loss: Any) -> Any:
+    def step(weights: Any, x: Any) -> Any:
+        value, grads = rg.value_and_grad(loss)(weights, x)
+        return [w - 1e-3 * g for w, g in zip(weights, grads, strict=True)], value
+
+    return step
+
+
+# What grows, the sizes, the step at a size, and the factor of a doubling.
+STEPS: list[tuple[str, tuple[int, ...], Any, float]] = [
+    ("MLP 4x512, batch", (128, 256, 512, 1024, 2048), lambda n: _mlp(n, 512, 4), 2),
+    ("MLP of 4, batch 256, width", (256, 512, 1024, 2048), lambda n: _mlp(256, n, 4), 4),
+    ("MLP of 256, batch 256, depth", (2, 4, 8, 16, 32), lambda n: _mlp(256, 256, n), 2),
+    ("causal attention, sequence", (512, 1024, 2048, 4096), _attention, 4),
+    ("SSD, sequence", (512, 1024, 2048, 4096), _scan, 2),
+]
+DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def _seconds(made: tuple[Any, tuple[Any, ...]]) -> float:
+    step, (weights, *data) = made
+    run = rg.jit(step, donate=("weights",))
+    weights, _ = run(weights, *data)
+    best = float("inf")
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < TURN:
+            start = time.perf_counter()
+            weights, _ = run(weights, *data)
+            best = min(best, time.perf_counter() - start)
+    return best
+
+
+def steps() -> list[dict[str, Any]]:
+    """Step times at doubling sizes."""
+    rows = []
+    for name, sizes, make, factor in STEPS:
+        took = [_seconds(make(n)) for n in sizes]
+        grew = (took[-1] / took[0]) ** (1 / (len(took) - 1))
+        rows.append(
+            {
+                "what grows": name,
+                "sizes": f"{sizes[0]} to {sizes[-1]}",
+                "ms": ", ".join(f"{t * 1e3:.2f}" for t in took),
+                "by doubling": round(grew, 2),
+                "the arithmetic says at most": factor,
+            }
+        )
+        print("  ", *rows[-1].values(), flush=True)
+    return rows
+
+
+def compiling() -> list[dict[str, Any]]:
+    """Trace, plan and compile equal layers."""
+    from retrograd.jit.llvm.kernels import kernels_of
+    from retrograd.jit.llvm.machine import chosen
+    from retrograd.jit.llvm.program import Writer
+    from retrograd.jit.passes import optimized
+
+    os.environ["RETROGRAD_CACHE"] = "off"
+    rg.jit(lambda x: x + 1)(rg.ones(3))  # loads LLVM
+    rows = []
+    for depth in DEPTHS:
+        step, args = _mlp(64, 128, depth)
+        clock = time.perf_counter
+        begin = clock()
+        lowered = rg.jit(step).lower(*args)
+        traced = clock()
+        Writer(optimized(lowered.graph, kernels_of), chosen(), ()).written()
+        planned = clock()
+        lowered.compile()
+        done = clock()
+        nodes = len(lowered.graph.nodes)
+        rows.append(
+            {
+                "equal layers": depth,
+                "nodes": nodes,
+                "trace, ms": round((traced - begin) * 1e3, 1),
+                "plan, ms": round((planned - traced) * 1e3, 1),
+                "µs a node": round((planned - begin) / nodes * 1e6),
+                "plan and compile, ms": round((done - planned) * 1e3),
+            }
+        )
+        print("  ", *rows[-1].values(), flush=True)
+    return rows
+
+
+def measure() -> dict[str, list[dict[str, Any]]]:
+    """Both tables."""
+    rg.set_threads(THREADS)
+    return {"steps": steps(), "compiling": compiling()}

@@ -1,0 +1,284 @@
+"""Single kernels against what this machine can do at most, with MKL and oneDNN beside.
+
+The limits are measured on the same threads: chains of multiply-adds in registers, and sums of
+arrays that no cache holds. Ours are kernel times inside of a program, to where its result was
+asked for; PyTorch's are calls that write where their result was before, if they can.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import retrograd as rg
+
+ROUNDS, TURN = 6, 0.1
+THREADS = 2
+
+
+class Kernel(NamedTuple):
+    """One line of the table; `work` in flops, or in bytes where `memory`."""
+
+    name: str
+    ours: Callable[..., Any]
+    torchs: Callable[..., Any]
+    arrays: list[np.ndarray]
+    work: float
+    memory: bool = False
+    out: tuple[int, ...] | None = None  # the shape of the result, if it is donated
+
+
+def timed(f: Callable[..., Any], arrays: list[np.ndarray], out: Any) -> Callable[[], float]:
+    """Run a jitted f; seconds of its kernels."""
+    from retrograd.jit.execute import Executable
+    from retrograd.jit.llvm.kernels import kernels_of
+    from retrograd.jit.llvm.machine import chosen
+    from retrograd.jit.llvm.program import build
+    from retrograd.jit.llvm.timing import Stopwatch
+    from retrograd.jit.passes import steps
+
+    given = list(arrays)
+    if out is not None:
+        given = [np.zeros(out, np.float32), *arrays]
+    program = f if out is None else lambda unused, *xs: f(*xs)
+    lowered = rg.jit(program).lower(*map(rg.asarray, given))
+    clock = Stopwatch()
+    *_, (_, graph) = steps(lowered.graph, kernels_of)
+    run = Executable(build(graph, chosen(), () if out is None else (0,), clock), THREADS)
+    given += [t.array for t in lowered.captured]
+    top = [i for i, e in enumerate(clock.entries) if not e.depth]
+
+    def once() -> float:
+        clock.ticks[:] = 0
+        run(given)
+        return float(clock.ticks[top, 0].sum()) * 1e-9
+
+    return once
+
+
+def best(turns: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The best of many, in turns."""
+    found = dict.fromkeys(turns, float("inf"))
+    for _ in range(ROUNDS):
+        for name, once in turns.items():
+            once()
+            begin = time.perf_counter()
+            while time.perf_counter() - begin < TURN:
+                found[name] = min(found[name], once())
+    return found
+
+
+def _clocked(f: Callable[..., Any], arrays: list[np.ndarray]) -> Callable[[], float]:
+    import torch
+
+    given = [torch.from_numpy(a) for a in arrays]
+    run = f(*given)
+
+    def once() -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    return once
+
+
+def _draw(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def _products() -> Iterator[Kernel]:
+    import torch
+
+    for n in (256, 512, 1024, 2048):
+        for kind in ("nn", "nt", "tn", "tt"):
+            a, b = kind
+
+            def ours(x: Any, y: Any, a: str = a, b: str = b) -> Any:
+                return (x if a == "n" else x.mT) @ (y if b == "n" else y.mT)
+
+            def theirs(x: Any, y: Any, a: str = a, b: str = b) -> Any:
+                out = torch.empty(len(x), len(x))
+                x, y = x if a == "n" else x.mT, y if b == "n" else y.mT
+                return lambda: torch.mm(x, y, out=out)
+
+            pair = [_draw(n, n), _draw(n, n)]
+            yield Kernel(f"GEMM {n}^3 {kind}", ours, theirs, pair, 2 * n**3, out=(n, n))
+
+
+def _batched() -> Iterator[Kernel]:
+    import torch
+
+    for n, many in ((16, 512), (32, 256), (64, 64), (128, 32)):
+
+        def theirs(x: Any, y: Any) -> Any:
+            out = torch.empty_like(x)
+            return lambda: torch.bmm(x, y, out=out)
+
+        pair = [_draw(many, n, n), _draw(many, n, n)]
+        yield Kernel(
+            f"batched GEMM {many} x {n}^3",
+            lambda x, y: x @ y,
+            theirs,
+            pair,
+            2 * many * n**3,
+            out=(many, n, n),
+        )
+
+
+def _convolutions() -> Iterator[Kernel]:
+    import torch
+
+    back = torch.ops.aten.convolution_backward
+    for n, side, c in ((16, 56, 64), (16, 28, 128), (16, 14, 256)):
+        image, kernel = (n, side, side, c), (3, 3, c, c)
+        x, w, g = _draw(*image), _draw(*kernel), _draw(*image)
+        work = 2 * 9 * n * side * side * c * c
+
+        def conv(x: Any, w: Any) -> Any:
+            return rg.nn.conv(x, w, padding=1)
+
+        def held(x: Any, w: Any) -> Any:
+            last = torch.channels_last
+            x, w = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1).contiguous(memory_format=last)
+            return x, w
+
+        def forward(x: Any, w: Any) -> Any:
+            x, w = held(x, w)
+            return lambda: torch.nn.functional.conv2d(x, w, padding=1)
+
+        def backward(which: list[bool]) -> Any:
+            def make(x: Any, w: Any, g: Any) -> Any:
+                (x, w), g = held(x, w), g.permute(0, 3, 1, 2)
+                rest = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, which)
+                return lambda: back(g, x, w, None, *rest)
+
+            return make
+
+        def input_grad(x: Any, w: Any, g: Any) -> Any:
+            return rg.grad(lambda x: rg.sum(conv(x, w) * g))(x)
+
+        def weight_grad(x: Any, w: Any, g: Any) -> Any:
+            return rg.grad(lambda w: rg.sum(conv(x, w) * g))(w)
+
+        name = f"conv 3x3, {n}x{side}x{side}x{c}"
+        all_ = [x, w, g]
+        yield Kernel(f"{name}, forward", conv, forward, [x, w], work, out=image)
+        theirs = backward([True, False, False])
+        yield Kernel(f"{name}, input", input_grad, theirs, all_, work, out=image)
+        theirs = backward([False, True, False])
+        yield Kernel(f"{name}, weight", weight_grad, theirs, all_, work, out=kernel)
+
+
+def _streams() -> Iterator[Kernel]:
+    import torch
+
+    f = torch.nn.functional
+    n = 1 << 24
+    flat, rows = [_draw(n)], [_draw(8192, 1024)]
+    two = [*flat, _draw(n)[::-1].copy()]
+
+    def into(g: Any) -> Any:
+        def make(*xs: Any) -> Any:
+            out = torch.empty_like(xs[0])
+            return lambda: g(*xs, out=out)
+
+        return make
+
+    def plain(g: Any) -> Any:
+        return lambda *xs: lambda: g(*xs)
+
+    size, table = 4 * n, 4 * 8192 * 1024
+    row = (8192, 1024)
+    add = into(torch.add)
+    yield Kernel("x + y, 16M", lambda x, y: x + y, add, two, 3 * size, True, (n,))
+    exp = into(torch.exp)
+    yield Kernel("exp(x), 16M", rg.exp, exp, flat, 2 * size, True, (n,))
+    silu = plain(f.silu)
+    yield Kernel("silu(x), 16M", rg.nn.silu, silu, flat, 2 * size, True, (n,))
+    yield Kernel("sum(x), 16M", rg.sum, plain(torch.sum), flat, size, True)
+    dot = plain(torch.dot)
+    yield Kernel("sum(x * y), 16M", lambda x, y: rg.sum(x * y), dot, two, 2 * size, True)
+    yield Kernel(
+        "sum over rows, 8192 x 1024",
+        lambda x: rg.sum(x, axis=0),
+        plain(lambda x: x.sum(0)),
+        rows,
+        table,
+        True,
+    )
+    yield Kernel(
+        "softmax, 8192 x 1024",
+        rg.nn.softmax,
+        into(lambda x, out: torch.softmax(x, -1, out=out)),
+        rows,
+        2 * table,
+        True,
+        row,
+    )
+    yield Kernel(
+        "layer norm, 8192 x 1024",
+        rg.nn.layer_norm,
+        plain(lambda x: f.layer_norm(x, (1024,))),
+        rows,
+        2 * table,
+        True,
+        row,
+    )
+    yield Kernel(
+        "transpose, 4096 x 4096",
+        lambda x: rg.matrix_transpose(x) + 0.0,
+        into(lambda x, out: out.copy_(x.mT)),
+        [_draw(4096, 4096)],
+        2 * size,
+        True,
+        (4096, 4096),
+    )
+
+
+def measure(wanted: str = "") -> list[dict[str, Any]]:
+    """One row for each kernel whose name holds `wanted`."""
+    import torch
+
+    from retrograd.jit.llvm.limits import measured
+
+    rg.set_threads(THREADS)
+    torch.set_num_threads(THREADS)
+    limits = measured(THREADS)
+    rows = []
+    with torch.no_grad():
+        for maker in (_products, _batched, _convolutions, _streams):
+            for k in maker():
+                if wanted not in k.name:
+                    continue
+                turns = {
+                    "ours": timed(k.ours, k.arrays, k.out),
+                    "torch": _clocked(k.torchs, k.arrays),
+                }
+                got = best(turns)
+                limit, unit = (limits.memory, "GB/s") if k.memory else (limits.flops, "GFLOP/s")
+                speed = {name: k.work / t for name, t in got.items()}
+                rows.append(
+                    {
+                        "kernel": k.name,
+                        "retrograd": f"{speed['ours'] / 1e9:.0f} {unit}",
+                        "of the limit": f"{speed['ours'] / limit:.0%}",
+                        "PyTorch": f"{speed['torch'] / 1e9:.0f} {unit}",
+                        "its share": f"{speed['torch'] / limit:.0%}",
+                    }
+                )
+                print("  ", *rows[-1].values(), flush=True)
+    return rows
+
+
+def about() -> str:
+    """The limits, in words."""
+    from retrograd.jit.llvm.limits import measured
+
+    found = measured(THREADS)
+    return (
+        f"Limits of {THREADS} threads: {found.flops / 1e9:.0f} GFLOP/s, "
+        f"{found.memory / 1e9:.1f} GB/s from memory."
+    )

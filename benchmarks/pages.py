@@ -1,0 +1,216 @@
+"""From what was found to pages: results.md, the picture, and the table in the README."""
+
+from __future__ import annotations
+
+import json
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from benchmarks import budgets, picture
+from benchmarks.budgets import picture as budget_picture
+from benchmarks.steps.peers import PEERS, TITLES
+from benchmarks.steps.rows import ROWS
+from benchmarks.steps.why import WHY
+
+HERE = Path(__file__).parent
+FOUND = HERE / "results"
+README = HERE.parent / "README.md"
+BEGIN, END = "<!-- made by make bench -->", "<!-- made by make bench: end -->"
+OTHERS = PEERS[1:]
+WARM, FIRST, AHEAD = 0.3, 4.0, 5.0  # seconds from a warm cache, seconds, times torch.compile's
+
+
+def save(name: str, found: Any) -> None:
+    """Write what was found."""
+    FOUND.mkdir(exist_ok=True)
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    (FOUND / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load(name: str) -> Any:
+    """What was found, or None."""
+    path = FOUND / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows as Markdown."""
+    heads = list(rows[0])
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(str(r[h]) for h in heads) + " |" for r in rows]
+    return "\n".join(lines)
+
+
+# -- training steps --------------------------------------------------------------------------
+
+
+def found_steps() -> list[dict[str, Any]]:
+    """What was found of each row, in order; only rows that ran here."""
+    return [f for key in ROWS if (f := load(f"steps/{key}")) and "best" in f["peers"]["ours"]]
+
+
+def value(found: dict[str, Any], peer: str, what: str) -> float | None:
+    """One number of a row; None where it failed."""
+    return found["peers"].get(peer, {}).get(what)
+
+
+def fastest(found: dict[str, Any], what: str = "best") -> float | None:
+    """The least of the others."""
+    numbers = [n for p in OTHERS if (n := value(found, p, what)) is not None]
+    return min(numbers, default=None)
+
+
+def ahead(found: dict[str, Any]) -> float | None:
+    """How many times as fast as the fastest of the others."""
+    best = fastest(found)
+    return None if best is None else best / found["peers"]["ours"]["best"]
+
+
+def mean(numbers: list[float]) -> float:
+    """The geometric mean."""
+    return exp(sum(map(log, numbers)) / len(numbers))
+
+
+def _ms(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    ms = seconds * 1e3
+    return f"{ms:.3f}" if ms < 1 else f"{ms:.2f}" if ms < 10 else f"{ms:.1f}"
+
+
+def _times(found: dict[str, Any]) -> dict[str, str]:
+    ours, ratio = found["peers"]["ours"]["best"], ahead(found)
+    cells = {"": f"({found['key']})", "training step, ms": found["name"]}
+    cells["retrograd"] = f"**{_ms(ours)}**" if ratio and ratio > 1 else _ms(ours)
+    cells |= {TITLES[p]: _ms(value(found, p, "best")) for p in OTHERS}
+    return cells | {"faster than the best": f"{ratio:.2f} x" if ratio else "-"}
+
+
+def _firsts(found: dict[str, Any]) -> dict[str, str]:
+    def seconds(peer: str, what: str = "first") -> str:
+        n = value(found, peer, what)
+        return "-" if n is None else f"{n:.2f}"
+
+    cells = {"": f"({found['key']})", "first call, s": found["name"]}
+    cells |= {"retrograd": seconds("ours"), "warm cache": seconds("ours", "warm")}
+    return cells | {TITLES[p]: seconds(p) for p in OTHERS}
+
+
+def _memories(found: dict[str, Any]) -> dict[str, str]:
+    def megabytes(peer: str) -> str:
+        n = value(found, peer, "extra")
+        return "-" if n is None else f"{n:.0f}"
+
+    cells = {"": f"({found['key']})", "extra memory, MB": found["name"]}
+    return cells | {TITLES[p]: megabytes(p) for p in PEERS}
+
+
+def misses(found: dict[str, Any]) -> list[str]:
+    """Where a row misses what was aimed at."""
+    ours, missed = found["peers"]["ours"], []
+    if (ratio := ahead(found)) is not None and ratio < 1:
+        missed.append(f"{1 / ratio:.2f} times the time of the fastest")
+    least = fastest(found, "extra")
+    if least is not None and ours["extra"] >= least:
+        missed.append(f"{ours['extra']:.0f} MB, the lowest is {least:.0f}")
+    if ours["first"] > FIRST:
+        missed.append(f"first call {ours['first']:.1f} s")
+    if ours["warm"] > WARM:
+        missed.append(f"{ours['warm']:.2f} s from a warm cache")
+    compiled = value(found, "compile", "first")
+    if compiled is not None and compiled < AHEAD * ours["first"]:
+        missed.append(f"first call {compiled / ours['first']:.1f} times below torch.compile's")
+    return missed
+
+
+def _missed(rows: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for found in rows:
+        if missed := misses(found):
+            why = f" {WHY[found['key']]}" if found["key"] in WHY else ""
+            lines.append(f"- ({found['key']}) {found['name']}: {'; '.join(missed)}.{why}")
+    return ["### What misses", "", *lines, ""] if lines else []
+
+
+def _errors(found: dict[str, Any]) -> list[str]:
+    """What peers said that did not run."""
+    return [got["error"] for p in OTHERS if "error" in (got := found["peers"].get(p, {}))]
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    ratios = [r for f in rows if (r := ahead(f))]
+    return (
+        f"Ahead of the fastest of the three on {sum(r > 1 for r in ratios)} of {len(ratios)} "
+        f"rows; {mean(ratios):.2f} times as fast as it, as the geometric mean."
+    )
+
+
+def _steps() -> list[str]:
+    rows = found_steps()
+    if not rows:
+        return []
+    about = (HERE / "steps" / "__init__.py").read_text(encoding="utf-8").split('"""')[1]
+    text = ["## steps", "", about.strip(), "", _summary(rows), ""]
+    for cells in (_times, _firsts, _memories):
+        text += [table([cells(f) for f in rows]), ""]
+    text += [f"- ({f['key']}) {e}" for f in rows for e in _errors(f)]
+    return text + _missed(rows)
+
+
+# -- pages -----------------------------------------------------------------------------------
+
+
+def _subject(name: str) -> list[str]:
+    found = load(name)
+    if not found:
+        return []
+    text = [f"## {name}", ""]
+    if (HERE / f"{name}.svg").exists():
+        text += [f"![{name}]({name}.svg)", ""]
+    for paragraph in found["about"]:
+        text += [paragraph, ""]
+    for title, rows in found["tables"].items():
+        text += [f"### {title}", ""] if title else []
+        text += [table(rows), ""]
+    return text
+
+
+def write() -> None:
+    """All pages, from what was found in this run and before."""
+    about = load("machine") or {}
+    text = ["# Results", "", ", ".join(f"{k} {v}" for k, v in about.items()), ""]
+    text += _steps()
+    if raced := budgets.raced():
+        drawn = budget_picture.draw(raced, about.get("processor", ""))
+        (HERE / "budgets.svg").write_text(drawn, encoding="utf-8")
+    for name in ("micro", "growth", "budgets", "tiny", "imports", "heavy"):
+        text += _subject(name)
+    (HERE / "results.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
+    rows = found_steps()
+    if rows:
+        drawn = picture.draw(rows, about.get("processor", ""))
+        (HERE / "steps.svg").write_text(drawn, encoding="utf-8")
+        _readme(rows, about)
+
+
+def _readme(rows: list[dict[str, Any]], about: dict[str, str]) -> None:
+    """The table between the two marks, if they are there."""
+    text = README.read_text(encoding="utf-8")
+    if BEGIN not in text or END not in text:
+        return
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    versions = ", ".join(f"{k} {about[k]}" for k in ("torch", "jax", "python") if k in about)
+    made = [
+        BEGIN,
+        "",
+        "![training steps against PyTorch and JAX](benchmarks/steps.svg)",
+        "",
+        f"{_summary(rows)} Two threads each of an {about.get('processor', '?')}; {versions}.",
+        "",
+        table([_times(f) for f in rows]),
+        "",
+        END,
+    ]
+    README.write_text(before + "\n".join(made) + after, encoding="utf-8")

@@ -1,0 +1,231 @@
+"""Scans whose backward pass keeps few carries: steps run again, as few as there can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.control.scan import Backward, Scan, pulled
+from retrograd.core.interpret import PURE, RAW, apply, current, using
+from retrograd.core.op import FUNCTIONS, Composite, function, op
+from retrograd.core.replay import region_now
+from retrograd.core.tensor import Tensor
+from retrograd.ir.evaluate import evaluate, silent
+from retrograd.ir.trace import trace
+from retrograd.memory.revolve import first_stores, reversal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from retrograd.core.spec import Spec
+
+__all__: list[str] = []
+
+_WHY = "keeps few carries, and runs its body again where one is missing"
+
+
+def carry_bytes(scan: Scan) -> int:
+    """Bytes of one carry."""
+    first = scan.consts
+    return sum(s.nbytes for s in scan.body.inputs[first : first + scan.carry])
+
+
+def slots(scan: Scan) -> int:
+    """How many carries fit in a scan's room, besides the first one and the one at hand."""
+    assert scan.room is not None
+    return max(0, min(scan.length, scan.room // max(carry_bytes(scan), 1) - 2))
+
+
+def stores(scan: Scan) -> list[int]:
+    """The steps whose carry the first run stores; last, the one at hand at the end."""
+    return [*first_stores(scan.length, slots(scan)), scan.length - 1] if scan.length else []
+
+
+def first_run(scan: Scan, args: Sequence[Any]) -> tuple[list[Any], list[list[Any]]]:
+    """The results on arrays, and the carries that are stored on the way."""
+    places = stores(scan)
+    kept: list[list[Any]] = []
+    n, carry = scan.consts, list(args[scan.consts : scan.consts + scan.carry])
+    ys = [np.empty(s.shape, s.dtype) for s in scan.shape()[scan.carry :]]
+    with using(RAW):
+        for position, t in enumerate(scan._order()):
+            while len(kept) < len(places) and places[len(kept)] == position:
+                kept.append(carry)
+            xs = (x[t] for x in args[n + scan.carry :])
+            outs = evaluate(scan.body, *args[:n], *carry, *xs)
+            carry = [np.asarray(c) for c in outs[: scan.carry]]
+            for row, y in zip(ys, outs[scan.carry :], strict=True):
+                row[t] = y
+    return [*carry, *ys], kept
+
+
+@op
+class ScanFew(Composite):
+    """A scan that also gives the carries that its reversal starts from.
+
+    The results, then of each leaf of the carry those that are stored.
+    """
+
+    scan: Scan
+    variadic = True
+    outputs = ("*results",)
+    host = _WHY
+    bodied = True
+
+    def shape(self, *args: Spec) -> tuple[Spec, ...]:
+        kept, carry = len(stores(self.scan)), self.scan.body.output_specs[: self.scan.carry]
+        return (*self.scan.shape(), *(s.with_shape((kept, *s.shape)) for s in carry))
+
+    def workspace(self, *args: Spec) -> int:
+        return (slots(self.scan) + 4) * carry_bytes(self.scan)
+
+    def expand(self, *args: Any) -> tuple[Any, ...]:
+        outs, carries = self.scan.replace(room=None)._stacked(args)
+        times = [self.scan._order()[k] for k in stores(self.scan)]
+        at = FUNCTIONS["asarray"](np.asarray(times, np.int64))
+        return (*outs, *(FUNCTIONS["take"](c, at, axis=0) for c in carries))
+
+    def forward(self, *args: Any) -> tuple[Any, ...]:
+        outs, kept = first_run(self.scan, args)
+        stacked = [np.stack(row) for row in zip(*kept, strict=True)]
+        if not kept:
+            stacked = [np.empty(s.shape, s.dtype) for s in self.shape()[len(outs) :]]
+        return (*outs, *stacked)
+
+    @staticmethod
+    def samples(rng):
+        for scan, *arrays in Scan.samples(rng):
+            for room in (0, 3 * 24, 1000):
+                yield (ScanFew(scan.replace(room=room)), *arrays)
+
+
+@op
+class ScanRevolve(Composite):
+    """The cotangents of a scan's inputs, from few of its carries."""
+
+    scan: Scan
+    mask: int
+    variadic = True
+    outputs = ("*cotangents",)
+    host = _WHY
+    bodied = True
+
+    def shape(self, *xs: Spec) -> tuple[Spec, ...]:
+        return tuple(xs[i] for i in Backward(self.scan, self.mask).targets)
+
+    def workspace(self, *xs: Spec) -> int:
+        return (slots(self.scan) + 6) * carry_bytes(self.scan)
+
+    def expand(self, *xs: Any) -> tuple[Any, ...]:
+        scan = self.scan.replace(room=None)
+        count = len(scan.body.inputs)
+        args, g = xs[:count], xs[count + scan.carry :]
+        _, carries = scan._stacked(args)
+        found = pulled(scan, self.mask, args, carries, g)
+        return tuple(c for c in found if c is not None)
+
+    def forward(self, *xs: Any) -> tuple[Any, ...]:
+        scan, count = self.scan, len(self.scan.body.inputs)
+        rows, g = xs[count : count + scan.carry], xs[count + scan.carry :]
+        kept = [list(states) for states in zip(*rows, strict=True)]
+        with using(RAW):
+            return tuple(Reversal(scan, self.mask, xs[:count], kept, g).run())
+
+
+class Reversal:
+    """A scan backwards on arrays, from the carries that were stored."""
+
+    def __init__(
+        self, scan: Scan, mask: int, args: Sequence[Any], kept: list[Any], g: Sequence[Any]
+    ) -> None:
+        self.scan, self.back = scan, Backward(scan, mask)
+        n, inputs = scan.consts, scan.body.inputs
+        self.consts, self.rows = args[:n], args[n + scan.carry :]
+        self.g_ys = [g[i] for i in self.back.ys]
+        self.gs = [g[i] for i in self.back.carry]
+        self.sums = [np.zeros(inputs[i].shape, inputs[i].dtype) for i in self.back.consts]
+        self.gx = [
+            np.empty((scan.length, *inputs[i].shape), inputs[i].dtype) for i in self.back.xs
+        ]
+        self.times = scan._order()
+        self.state = kept.pop() if kept else []
+        self.slots = dict(enumerate(kept))
+        kept.clear()  # they are ours now: a slot that is used again frees what it held
+        self.body = silent(scan.body)
+        self.step, captured = trace(self.back.step, self.back.specs)
+        self.hidden = [t.array for t in captured]
+
+    def run(self) -> list[Any]:
+        """All actions of the schedule."""
+        if self.scan.length:
+            for what, a, b in reversal(self.scan.length, slots(self.scan)):
+                if what == "load":
+                    self.state = self.slots[a]
+                elif what == "store":
+                    self.slots[a] = self.state
+                elif what == "advance":
+                    self.advance(a, b)
+                else:
+                    self.pull(a)
+        return [*self.sums, *self.gs, *self.gx]
+
+    def advance(self, start: int, end: int) -> None:
+        """Steps forwards."""
+        for position in range(start, end):
+            t = self.times[position]
+            xs = (x[t] for x in self.rows)
+            outs = evaluate(self.body, *self.consts, *self.state, *xs)
+            self.state = [np.asarray(c) for c in outs[: self.scan.carry]]
+
+    def pull(self, position: int) -> None:
+        """A step backwards."""
+        t = self.times[position]
+        given = [*self.consts, *self.sums, *self.gs, *self.state]
+        given += [x[t] for x in self.rows] + [g[t] for g in self.g_ys]
+        found = evaluate(self.step, *given, *self.hidden)
+        a, b = len(self.sums), len(self.sums) + len(self.gs)
+        self.sums, self.gs = found[:a], found[a:b]
+        for row, c in zip(self.gx, found[b:], strict=True):
+            row[t] = c
+
+
+class Held:
+    """Carries that a tape keeps until a backward pass takes them, and uses their memory."""
+
+    def __init__(self, kept: list[Any]) -> None:
+        self.kept: list[Any] | None = kept
+
+    def take(self, scan: Scan, args: Sequence[Any]) -> list[Any]:
+        """They; a second backward pass runs the scan again for them."""
+        kept, self.kept = self.kept, None
+        return first_run(scan, args)[1] if kept is None else kept
+
+
+@function
+def scan_few(scan: Scan, args: Sequence[Any]) -> tuple[list[Any], Any]:
+    """The results of a scan, and what its backward pass keeps."""
+    if current.get() is PURE and region_now.get() is None:
+        found, kept = first_run(scan, [a.array for a in args])
+        return [Tensor(o) for o in found], (list(args), Held(kept))
+    # as values, which can be replayed; the reversal has its slots beside them
+    half = scan.replace(room=scan.room and scan.room // 2)
+    outs = apply(ScanFew(half), *args)
+    cut = len(outs) - scan.carry
+    return list(outs[:cut]), (list(args), list(outs[cut:]))
+
+
+@function
+def scan_revolve(scan: Scan, mask: int, g: Sequence[Any], kept: Any) -> list[Any]:
+    """The cotangents of a scan's inputs."""
+    args, carries = kept
+    full = [scan.zeros(s) if c is None else c for c, s in zip(g, scan.shape(), strict=True)]
+    if isinstance(carries, Held):
+        arrays = [a.array for a in args]
+        with using(RAW):
+            states = carries.take(scan, arrays)
+            cotangents = [c.array for c in full]
+            found = Reversal(scan, mask, arrays, states, cotangents).run()
+        return Backward(scan, mask).placed([Tensor(c) for c in found])
+    half = scan.replace(room=scan.room and scan.room // 2)
+    return Backward(scan, mask).placed(apply(ScanRevolve(half, mask), *args, *carries, *full))

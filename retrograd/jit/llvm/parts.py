@@ -1,0 +1,65 @@
+"""How a loop kernel is parted: which axis chunks divide, how many vectors go side by side."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from retrograd.jit.loops.analyse import assigned, expressions, jumps, plain_columns, plain_lines
+from retrograd.jit.loops.expr import For
+from retrograd.jit.loops.vocabulary import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from retrograd.jit.loops.expr import Kernel
+    from retrograd.jit.loops.index import Axis
+
+__all__ = ["CHUNKS", "abreast", "divided", "together"]
+
+CHUNKS = 16
+DEEP = 6  # functions such as exp in one chain
+TURNS = 8  # whole turns that make up for one that is not
+ENOUGH = 8  # pieces of work for the threads
+
+
+def together(kernel: Kernel, vector: Axis, lanes: int, registers: int) -> int:
+    """Vectors side by side as one: columns that are reduced are read in whole lines."""
+    if deep(kernel):
+        return abreast(kernel, vector, lanes)
+    if not plain_columns(kernel, vector):
+        return 1
+    rest = prod(a.extent for a in kernel.axes if a is not vector)
+    sums = len(assigned(kernel.body)[0])
+    enough = ENOUGH // 2 if jumps(kernel) else ENOUGH  # a jump is worth more than one line
+    for many in (4, 2):
+        strips, odd = divmod(vector.extent, lanes * many)
+        if not odd and many * (sums + 4) <= registers and rest * strips >= enough:
+            return many
+    return 1
+
+
+def deep(kernel: Kernel) -> bool:
+    """Whether a turn is so long a chain that a processor sees nothing of the next."""
+    if any(isinstance(s, For) for s in kernel.body):
+        return False
+    return sum(e.op in FUNCTIONS for e in expressions(kernel.body)) >= DEEP
+
+
+def abreast(kernel: Kernel, vector: Axis, lanes: int) -> int:
+    """Vectors of a row side by side as one: what one waits for, the other does not."""
+    least = lanes * 2 * (1 if vector.extent % (lanes * 2) == 0 else TURNS)
+    return 2 if vector.extent >= least and plain_lines(kernel, vector) else 1
+
+
+def divided(axes: Sequence[Axis], vector: Axis | None, lanes: int) -> Axis | None:
+    """The axis that chunks divide: the first that is long, else the longest."""
+
+    def pieces(a: Axis) -> int:
+        return a.extent // (max(1, lanes) if a is vector else 1)
+
+    for least in (4 * CHUNKS, CHUNKS):
+        for a in axes:
+            if pieces(a) >= least:
+                return a
+    return max(axes, key=pieces, default=None)

@@ -1,0 +1,139 @@
+"""Where each value lives in the arena: offsets such that nothing alive at once overlaps."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import TYPE_CHECKING
+
+from retrograd.memory.problem import profile, rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from retrograd.memory.problem import Span
+
+__all__ = ["exactly", "layout"]
+
+_FEW = 1500  # spans, up to which the slow ways are tried too
+_TINY = 14  # spans, up to which all ways are tried
+
+
+def layout(spans: Sequence[Span]) -> tuple[Mapping[object, int], int]:
+    """Offsets, and the size of the arena: the smallest that several ways find."""
+    count = max((s.last for s in spans), default=-1) + 1
+    bound = max(profile(spans, count), default=0)
+    best: tuple[Mapping[object, int], int] = _in_time(spans)
+    ways = (_largest_first, _longest_first) if len(spans) <= _FEW else ()
+    for way in ways:
+        if best[1] == bound:
+            return best
+        best = min(best, way(spans), key=lambda found: found[1])
+    if best[1] > bound and len(spans) <= _TINY:
+        best = exactly(spans, best)
+    return best
+
+
+def _in_time(spans: Sequence[Span]) -> tuple[dict[object, int], int]:
+    """As an allocator would, moment by moment: each in the smallest hole that takes it."""
+    events = sorted(spans, key=lambda s: (s.first, -s.nbytes))
+    ends: list[tuple[int, int, int]] = []  # (last, offset, bytes) of what lives
+    holes: list[tuple[int, int]] = []  # (offset, bytes), in order, never touching
+    offsets: dict[object, int] = {}
+    size = 0
+    for s in events:
+        while ends and ends[0][0] < s.first:
+            _, offset, free = ends.pop(0)
+            holes = _joined(holes, offset, free)
+        need = rounded(s.nbytes)
+        fits = [h for h in holes if h[1] >= need]
+        if fits:
+            at, room = min(fits, key=lambda h: h[1])
+            holes.remove((at, room))
+            if room > need:
+                insort(holes, (at + need, room - need))
+        elif holes and sum(holes[-1]) == size:  # grow the hole at the end
+            at, _ = holes.pop()
+            size = at + need
+        else:
+            at, size = size, size + need
+        offsets[s.name] = at
+        insort(ends, (s.last, at, need))
+    return offsets, size
+
+
+def _joined(holes: list[tuple[int, int]], offset: int, free: int) -> list[tuple[int, int]]:
+    """The holes with one more, joined with those it touches."""
+    out: list[tuple[int, int]] = []
+    for at, room in sorted([*holes, (offset, free)]):
+        if out and sum(out[-1]) == at:
+            out[-1] = (out[-1][0], out[-1][1] + room)
+        else:
+            out.append((at, room))
+    return out
+
+
+def _largest_first(spans: Sequence[Span]) -> tuple[dict[object, int], int]:
+    return _lowest(sorted(spans, key=lambda s: (-s.nbytes, s.first)))
+
+
+def _longest_first(spans: Sequence[Span]) -> tuple[dict[object, int], int]:
+    return _lowest(sorted(spans, key=lambda s: (s.first - s.last, -s.nbytes)))
+
+
+def _lowest(spans: Sequence[Span]) -> tuple[dict[object, int], int]:
+    """Each in turn as low as it fits."""
+    placed: list[tuple[int, int, Span]] = []  # start, end
+    for span in spans:
+        need, start = rounded(span.nbytes), 0
+        for low, high, s in placed:
+            if s.first <= span.last and span.first <= s.last:
+                if start + need <= low:
+                    break
+                start = max(start, high)
+        insort(placed, (start, start + need, span), key=lambda p: p[:2])
+    offsets: dict[object, int] = {s.name: start for start, _, s in placed}
+    return offsets, max((end for _, end, _ in placed), default=0)
+
+
+def exactly(
+    spans: Sequence[Span], known: tuple[Mapping[object, int], int]
+) -> tuple[Mapping[object, int], int]:
+    """The smallest arena there is, by trying every order of placing; `known` is any other.
+
+    Placing the spans of an optimal layout by their offsets, each as low as it fits, finds a
+    layout that is no larger: so trying all orders is enough.
+    """
+    best = known
+    count = max((s.last for s in spans), default=-1) + 1
+    bound = max(profile(spans, count), default=0)
+
+    def place(rest: tuple[Span, ...], placed: list[tuple[int, int, Span]], size: int) -> None:
+        nonlocal best
+        if size >= best[1] or best[1] == bound:
+            return
+        if not rest:
+            best = {s.name: start for start, _, s in placed}, size
+            return
+        seen = set()
+        for k, span in enumerate(rest):
+            start = _low(placed, span)
+            # in order of offsets: a span placed below what was placed last comes up elsewhere
+            if placed and start < placed[-1][0]:
+                continue
+            shape = (span.nbytes, span.first, span.last)
+            if shape in seen:
+                continue
+            seen.add(shape)
+            end = start + rounded(span.nbytes)
+            place((*rest[:k], *rest[k + 1 :]), [*placed, (start, end, span)], max(size, end))
+
+    place(tuple(spans), [], 0)
+    return best
+
+
+def _low(placed: Sequence[tuple[int, int, Span]], span: Span) -> int:
+    """Above all that is placed and alive with it."""
+    return max(
+        (end for _, end, s in placed if s.first <= span.last and span.first <= s.last),
+        default=0,
+    )

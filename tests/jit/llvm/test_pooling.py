@@ -1,0 +1,98 @@
+"""Kernels of pools against the ops in NumPy: any windows, NaN, infinities, short vectors."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import retrograd as rg
+from retrograd.core.interpret import apply
+from retrograd.core.spec import spec_of
+from retrograd.ir.trace import trace
+from retrograd.jit.execute import Executable
+from retrograd.jit.llvm.kernels import kernels_of
+from retrograd.jit.llvm.machine import named
+from retrograd.jit.llvm.native import object_code
+from retrograd.jit.llvm.program import Writer, build
+from retrograd.jit.passes import optimized
+from retrograd.ops.nn.geometry import Frame
+from retrograd.ops.nn.pool_max import MaxPool, MaxPoolPull
+from retrograd.ops.nn.pool_sum import WindowSpread, WindowSum
+from retrograd.testing.compare import assert_close
+
+MACHINES = ["avx512", "avx2", "sse2"]
+CASES = [  # kernel, stride, dilation, before, counts; x's shape
+    ((2, 2), (2, 2), (1, 1), (0, 0), (3, 4), (3, 6, 8, 20)),
+    ((3, 3), (2, 2), (1, 1), (1, 1), (4, 5), (2, 7, 9, 33)),
+    ((3, 3), (1, 1), (1, 1), (1, 1), (7, 9), (1, 7, 9, 16)),
+    ((9, 9), (1, 1), (1, 1), (4, 4), (9, 9), (1, 9, 9, 5)),  # each window over an edge
+    ((3, 3), (2, 2), (2, 2), (2, 2), (5, 5), (2, 10, 10, 4)),
+    ((2, 3, 2), (1, 2, 2), (1, 1, 1), (1, 1, 1), (5, 3, 4), (2, 4, 5, 6, 7)),
+    ((3,), (2,), (1,), (0,), (5,), (2, 11, 5)),
+    ((2, 2), (3, 3), (1, 1), (0, 0), (3, 4), (2, 9, 10, 17)),  # places in no window
+    ((20,), (3,), (1,), (10,), (17,), (40, 50, 6)),  # more places than are written out
+    ((2,), (2,), (1,), (0,), (2,), (2, 3, 4, 8)),  # two axes of batches
+]
+
+
+def pools(case, rng, *, strange=False):
+    """(op, operands) of each of the four."""
+    *own, shape = case
+    frame, axes = Frame(*own), len(own[0])
+    x = rng.normal(size=shape)
+    if strange:
+        x = np.round(x)  # many are the largest
+        x[rng.random(shape) < 0.1] = np.nan
+        x[rng.random(shape) < 0.3] = -np.inf
+    y = rng.normal(size=(*shape[: -1 - axes], *frame.counts, shape[-1]))
+    yield MaxPool(*frame), (x,)
+    yield MaxPoolPull(*frame), (y, x)
+    if not strange:
+        yield WindowSum(*frame), (x,)
+        yield WindowSpread(*frame, shape[-1 - axes : -1]), (y,)
+
+
+def graph_of(op, arrays):
+    found, _ = trace(lambda *a: [apply(op, *a)], [spec_of(a) for a in arrays])
+    return optimized(found, kernels_of)
+
+
+def check(op, arrays, dtype, machine):
+    arrays = [a.astype(dtype) for a in arrays]
+    graph = graph_of(op, arrays)
+    assert [n.op.name for n in graph.nodes] == [op.name], "it has kernels of its own"
+    program = build(graph, named(machine))
+    found = [Executable(program, threads)(arrays)[0] for threads in (1, 2, 3)]
+    wanted = op.forward(*(a.astype(np.float64) for a in arrays))
+    assert_close(found[0], wanted.astype(dtype))
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pools_agree_with_the_ops(case, machine, rng):
+    for op, arrays in pools(case, rng):
+        check(op, arrays, "float64" if CASES.index(case) % 3 == 1 else "float32", machine)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nan_infinities_and_equal_elements(case, rng):
+    for op, arrays in pools(case, rng, strange=True):
+        check(op, arrays, "float32", MACHINES[0])
+
+
+@pytest.mark.parametrize("case", CASES[:6], ids=str)
+def test_pools_emit_for_neon(case, rng):
+    for op, arrays in pools(case, rng):
+        writer = Writer(graph_of(op, [a.astype(np.float32) for a in arrays]), named("neon"))
+        writer.written()
+        assert object_code(writer.module).startswith(b"\x7fELF")
+
+
+def test_what_has_no_kernel_is_written_out(rng):
+    for x in (np.ones((2, 4, 1), np.float32), np.ones((2, 4, 8), np.int64)):
+        op = MaxPool((2,), (2,), (1,), (0,), (2,))
+        assert "max_pool" not in [n.op.name for n in graph_of(op, [x]).nodes]
+        found = rg.jit(partial(apply, op))(rg.asarray(x))
+        np.testing.assert_array_equal(found.array, op.forward(x))

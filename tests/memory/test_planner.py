@@ -1,0 +1,217 @@
+"""The planner on abstract problems: within budgets, exact where that can be checked."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retrograd.memory.evict import scheduled
+from retrograd.memory.exact import smallest
+from retrograd.memory.frontier import cheapest, frontier
+from retrograd.memory.layout import layout
+from retrograd.memory.orders import early
+from retrograd.memory.problem import Problem, Schedule, Span, Unit, rounded
+
+
+@st.composite
+def problems(draw, most=12, limit=3):
+    """Units that read earlier values, write one or two new ones, and keep some for the end."""
+    count = draw(st.integers(1, most))
+    sizes = [draw(st.sampled_from([64, 128, 320, 1024])) for _ in range(2)]
+    held = {0}
+    units = []
+    for _ in range(count):
+        known = len(sizes)
+        reads = draw(st.lists(st.integers(0, known - 1), min_size=1, max_size=3, unique=True))
+        made = [v for u in units for v in u.writes]
+        reads = [v for v in reads if v in made or v in held] or [0]
+        writes = [known + k for k in range(draw(st.integers(1, 2)))]
+        sizes += [draw(st.sampled_from([64, 128, 192, 640, 1024])) for _ in writes]
+        units.append(
+            Unit(
+                tuple(reads),
+                tuple(writes),
+                draw(st.sampled_from([0.5, 1.0, 4.0])),
+                draw(st.sampled_from([0, 0, 64])),
+                draw(st.sampled_from([True, True, True, False])),
+            )
+        )
+    outputs = draw(st.sets(st.sampled_from([v for u in units for v in u.writes]), max_size=2))
+    return Problem(tuple(units), tuple(sizes), frozenset(held | outputs), limit=limit)
+
+
+def chain(n, size=1024):
+    """n steps forwards that keep their states, and n backwards that read them."""
+    units = [Unit((k,), (k + 1,)) for k in range(n)]
+    sizes = [size] * (n + 1)
+    g = n
+    for k in reversed(range(n)):
+        sizes.append(size)
+        units.append(Unit((k, g), (len(sizes) - 1,)))
+        g = len(sizes) - 1
+    return Problem(tuple(units), tuple(sizes), frozenset([0, g]))
+
+
+def no_overlap(spans, offsets):
+    return all(
+        a is b
+        or a.last < b.first
+        or b.last < a.first
+        or offsets[a.name] + rounded(a.nbytes) <= offsets[b.name]
+        or offsets[b.name] + rounded(b.nbytes) <= offsets[a.name]
+        for a in spans
+        for b in spans
+    )
+
+
+@given(problems())
+def test_plans_work_and_are_as_large_as_they_say(problem):
+    for choice in frontier(problem):
+        schedule, spans = choice.schedule, choice.schedule.spans
+        assert schedule.works()
+        assert no_overlap(spans, choice.offsets)
+        ends = [choice.offsets[s.name] + rounded(s.nbytes) for s in spans]
+        assert max(ends, default=0) == choice.size
+        assert choice.size >= schedule.live >= problem.bound
+
+
+@given(problems(most=20), st.lists(st.integers(0, 20_000), min_size=2, max_size=20))
+def test_more_budget_never_recomputes_more(problem, budgets):
+    choices = frontier(problem)
+    found = [cheapest(choices, b) for b in sorted(budgets)]
+    costs = [float("inf") if c is None else c.cost for c in found]
+    assert costs == sorted(costs, reverse=True)
+    for b, c in zip(sorted(budgets), found, strict=True):
+        assert c is None or c.size <= b
+
+
+@given(problems(most=30), st.integers(64, 8000))
+def test_what_is_scheduled_fits_in_the_room(problem, room):
+    found = scheduled(problem, room, range(len(problem.units)), 1.0)
+    if found is not None:
+        assert found.works()
+        assert found.live <= room
+        runs = np.bincount(found.runs, minlength=len(problem.units))
+        assert runs.max() <= problem.limit
+        once = [u for u, unit in enumerate(problem.units) if not unit.replays]
+        assert all(runs[u] == 1 for u in once)
+
+
+@given(problems(most=30), st.integers(64, 8000))
+def test_with_a_file_everything_fits_that_can(problem, room):
+    problem = replace(problem, disk=1e-9, sizes=tuple(1024 * s for s in problem.sizes))
+    found = scheduled(problem, 1024 * room, range(len(problem.units)), 1.0)
+    if 1024 * room >= problem.bound + max(problem.nbytes, default=0):
+        assert found is not None
+    if found is not None:
+        assert found.works()
+        assert found.live <= 1024 * room
+
+
+@given(problems(most=20))
+def test_the_early_order_is_an_order(problem):
+    order = early(problem)
+    assert sorted(order) == list(range(len(problem.units)))
+    assert Schedule(problem, tuple(order)).works()
+
+
+# -- the smallest budget, by brute force -----------------------------------------------------
+
+
+def every_schedule(problem, most):
+    """Every sequence that works, of at most so many runs."""
+    stack = [()]
+    while stack:
+        runs = stack.pop()
+        if set(runs) == set(range(len(problem.units))):
+            yield Schedule(problem, runs)
+        if len(runs) == most:
+            continue
+        made = {v for u in runs for v in problem.units[u].writes}
+        for u, unit in enumerate(problem.units):
+            given = problem.held - set(problem.makers)
+            if set(unit.reads) <= made | given and (unit.replays or u not in runs):
+                stack.append((*runs, u))
+
+
+def smallest_layout(spans):
+    """The least bytes of any layout: spans in any order, each as low as it fits."""
+    best = float("inf")
+    for order in permutations(spans):
+        placed, size = [], 0
+        for s in order:
+            low = 0
+            for start, end, other in sorted(placed, key=lambda p: p[0]):
+                if other.last < s.first or s.last < other.first:
+                    continue
+                if low + rounded(s.nbytes) <= start:
+                    break
+                low = max(low, end)
+            placed.append((low, low + rounded(s.nbytes), s))
+            size = max(size, low + rounded(s.nbytes))
+        best = min(best, size)
+    return best if spans else 0
+
+
+@given(problems(most=4))
+def test_the_smallest_budget_is_that_of_brute_force(problem):
+    found = frontier(problem)[0]
+    best = float("inf")
+    for schedule in every_schedule(problem, len(problem.units) + 2):
+        if schedule.live < best and len(schedule.spans) <= 6:
+            best = min(best, smallest_layout(schedule.spans))
+    assert found.size <= best
+    if len(found.schedule.runs) <= len(problem.units) + 2 and len(found.schedule.spans) <= 6:
+        assert found.size == best
+
+
+@given(st.integers(1, 3), problems(most=3, limit=2))
+def test_one_byte_less_than_the_smallest_is_refused(less, problem):
+    choices = frontier(problem)
+    assert cheapest(choices, choices[0].size) is not None
+    assert cheapest(choices, choices[0].size - less) is None
+
+
+def test_a_small_chain_is_solved_exactly():
+    problem = chain(3, 64)
+    assert len(problem.units) == 6
+    found = smallest(problem)
+    assert layout(found.spans)[1] == min(
+        layout(Schedule(problem, runs).spans)[1]
+        for runs in {c.schedule.runs for c in frontier(problem)}
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.integers(0, 4), st.sampled_from([64, 128, 192, 320])),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_small_layouts_are_the_smallest(rows):
+    spans = [Span(i, n, first, first + more) for i, (first, more, n) in enumerate(rows)]
+    offsets, size = layout(spans)
+    assert no_overlap(spans, offsets)
+    assert size == smallest_layout(spans)
+
+
+# -- large problems ----------------------------------------------------------------------
+
+
+def test_long_chains_need_little_memory():
+    choices = frontier(chain(64))
+    smallest_found, whole = choices[0], choices[-1]
+    assert whole.schedule.again == 0
+    assert smallest_found.size < whole.size / 4
+    quarter = cheapest(choices, whole.size // 4)
+    assert quarter.schedule.again < 64  # less than one more forward pass
+
+
+def test_five_thousand_units_are_planned():
+    choices = frontier(chain(2500))
+    assert len(choices) > 3
+    assert choices[0].size < choices[-1].size / 8
+    assert all(c.schedule.works() for c in choices)
