@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from benchmarks.steps import cnn, mamba3, transformer
 from benchmarks.steps.row import Arrays, Draw, Drawn, Row
 
@@ -21,6 +23,7 @@ POLICIES = (
     "dots_with_no_batch_dims_saveable",
     "everything_saveable",
 )
+ROWS = 128  # of the data, that are looked at to scale weights
 # What a library gives for a model: a layer (its weights, x), and the loss (weights, x, data).
 Parts = tuple[Callable[..., Any], Callable[..., Any]]
 
@@ -110,10 +113,16 @@ def deep_mlp(depth: int, batch: int, width: int) -> Model:
     """Matrix, gelu, and again."""
 
     def draw() -> tuple[list[Arrays], Arrays]:
-        # 1.5: with less, values shrink from layer to layer, to numbers that are slow to compute
         made = Draw()
-        layers = [{"w": 1.5 * made.weight(width, width)} for _ in range(depth)]
-        return [*layers, {}], {"x": made.normal(batch, width)}
+        data, layers = {"x": made.normal(batch, width)}, [made.weight(width, width)]
+        x = data["x"][:ROWS]
+        for _ in range(depth):
+            # each such that what it gives has size one: else values vanish, or their gelu does
+            w = layers.pop()
+            layers += [w / (x @ w).std(), made.weight(width, width)]
+            x = x @ layers[-2]
+            x = x / (1 + np.exp(-1.702 * x))  # nearly a gelu
+        return [*({"w": w} for w in layers[:-1]), {}], data
 
     return Model(
         "mlp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,8 +121,8 @@ class ScanRevolve(Composite):
     def expand(self, *xs: Any) -> tuple[Any, ...]:
         scan = self.scan.replace(room=None)
         count = len(scan.body.inputs)
-        args, g = xs[:count], xs[count + scan.carry :]
-        _, carries = scan._stacked(args)
+        args, kept, g = xs[:count], xs[count : count + scan.carry], xs[count + scan.carry :]
+        carries = _all_carries(self.scan, args, kept)
         found = pulled(scan, self.mask, args, carries, g)
         return tuple(c for c in found if c is not None)
 
@@ -131,6 +132,30 @@ class ScanRevolve(Composite):
         kept = [list(states) for states in zip(*rows, strict=True)]
         with using(RAW):
             return tuple(Reversal(scan, self.mask, xs[:count], kept, g).run())
+
+    @staticmethod
+    def samples(rng):
+        for scan, *arrays in Scan.samples(rng):
+            for room in (0, 3 * 24, 1000):
+                outs = ScanFew(scan.replace(room=room)).forward(*arrays)
+                g = [rng.normal(size=np.shape(o)) for o in outs[:2]]
+                yield (ScanRevolve(scan.replace(room=room), 0b111), *arrays, outs[2], *g)
+
+
+def _all_carries(scan: Scan, args: Sequence[Any], kept: Sequence[Any]) -> list[Any]:
+    """The carry before every step, from those that are stored: stretch by stretch."""
+    first, *ends = stores(scan)
+    n, total = scan.consts, scan.length
+    parts: list[Any] = []
+    for k, (start, end) in enumerate(pairwise([first, *ends])):
+        if start < end:
+            low, high = (total - end, total - start) if scan.reverse_time else (start, end)
+            rows = [x[low:high] for x in args[n + scan.carry :]]
+            piece = scan.replace(length=end - start, room=None)
+            parts.append(piece._stacked([*args[:n], *(c[k] for c in kept), *rows])[1])
+    parts.append([c[len(ends) :] for c in kept])
+    ordered = parts[::-1] if scan.reverse_time else parts
+    return [FUNCTIONS["concat"](list(row), axis=0) for row in zip(*ordered, strict=True)]
 
 
 class Reversal:

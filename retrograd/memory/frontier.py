@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retrograd.memory.evict import scheduled
 from retrograd.memory.exact import FEW, smallest
@@ -17,13 +17,15 @@ from retrograd.memory.orders import early
 from retrograd.memory.problem import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from retrograd.memory.problem import Problem
 
 __all__ = ["Choice", "cheapest", "frontier"]
 
 _WALKED = 40_000  # units, in all walks of the search: what bounds its time
+_SEVERAL = 1_000  # units, up to which each room is tried in several ways
+_NEAR = 0.01  # of the smallest: a gap that is not worth a walk
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Choice:
 def frontier(problem: Problem) -> list[Choice]:
     """Plans that no other beats in both bytes and time; the smallest first."""
     found = [_laid(Schedule(problem, tuple(order))) for order in _orders(problem)]
-    found += _search(problem, min(c.size for c in found))
+    _search(problem, min(c.size for c in found), found)
     if len(problem.all_units) <= FEW:
         found.append(_laid(smallest(problem)))
     return _best(found)
@@ -61,42 +63,51 @@ def _orders(problem: Problem) -> list[Sequence[int]]:
     return [given] if other == given else [other, given]
 
 
-def _search(problem: Problem, top: int) -> Iterator[Choice]:
-    """Plans at bytes between the bound and `top`."""
-    low = problem.bound
+def _search(problem: Problem, top: int, found: list[Choice]) -> None:
+    """Add plans at bytes between the bound and `top`."""
+    low, least = problem.bound, top
     if top <= low or not low:
         return
-    orders = _orders(problem)
-    walks = max(5, min(36, _WALKED // max(1, len(problem.units))))
-    rooms = max(3, walks * 2 // 3)
-    least, ratio = top, max((low / top) ** (1 / rooms), 0.6)
+    ways = _ways(problem)
+    walks = max(5, min(30, _WALKED // max(1, len(problem.units))))
+    rooms = max(3, walks * 3 // 4)
+    ratio = max((low / top) ** (1 / rooms), 0.6)
     for k in range(1, rooms + 1):
         room = max(low, int(top * ratio**k))
-        hits = list(_at(problem, room, orders))
-        yield from hits
-        least = min([least, *(c.size for c in hits)])
-        if not hits:
+        if not _at(problem, room, ways, found):
             low = max(low, room)
             break
+        least = min(c.size for c in found)
     for _ in range(walks - rooms):  # halve the gap between what fits and what does not
         room = isqrt(low * least)
-        hits = list(_at(problem, room, orders)) if low < room < least else []
-        yield from hits
-        sizes = [c.size for c in hits]
-        if sizes and min(sizes) < least:
-            least = min(sizes)
+        if not low < room < least or least - low < least * _NEAR:
+            return
+        if _at(problem, room, ways, found) and min(c.size for c in found) < least:
+            least = min(c.size for c in found)
         else:
-            low = max(low, room)
+            low = room
 
 
-def _at(problem: Problem, room: int, orders: Sequence[Sequence[int]]) -> Iterator[Choice]:
-    """Plans in which no more than `room` bytes live at once."""
-    small = len(problem.units) <= 1000
-    for order in orders if small else orders[:1]:
-        for far in (1.0, 0.5, 0.0) if small else (1.0,):
-            schedule = scheduled(problem, room, order, far)
-            if schedule is not None:
-                yield _laid(schedule)
+def _ways(problem: Problem) -> list[tuple[Sequence[int], float]]:
+    """Orders to walk in, and how much distance counts."""
+    orders = _orders(problem)
+    if len(problem.units) > _SEVERAL:
+        return [(orders[0], 1.0)]
+    return [(order, far) for order in orders for far in (1.0, 0.5, 0.0)]
+
+
+def _at(problem: Problem, room: int, ways: Sequence[Any], found: list[Choice]) -> bool:
+    """Add plans in which no more than `room` bytes live at once; whether there are any."""
+    fits = False
+    for order, far in ways:
+        schedule = scheduled(problem, room, order, far)
+        if schedule is None:
+            continue
+        fits = True
+        # a layout takes as long as the walk: only for what nothing beats so far
+        if not any(c.size <= schedule.live and c.cost <= schedule.cost for c in found):
+            found.append(_laid(schedule))
+    return fits
 
 
 def _laid(schedule: Schedule) -> Choice:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["exactly", "layout"]
 
+_SOME = 200  # spans, up to which the last bytes are worth the time
 _FEW = 1500  # spans, up to which the slow ways are tried too
 _TINY = 14  # spans, up to which all ways are tried
 
@@ -24,8 +25,9 @@ def layout(spans: Sequence[Span]) -> tuple[Mapping[object, int], int]:
     bound = max(profile(spans, count), default=0)
     best: tuple[Mapping[object, int], int] = _in_time(spans)
     ways = (_largest_first, _longest_first) if len(spans) <= _FEW else ()
+    enough = bound if len(spans) <= _SOME else bound + bound // 200
     for way in ways:
-        if best[1] == bound:
+        if best[1] <= enough:
             return best
         best = min(best, way(spans), key=lambda found: found[1])
     if best[1] > bound and len(spans) <= _TINY:

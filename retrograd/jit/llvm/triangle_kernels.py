@@ -156,7 +156,7 @@ class TriangleKernels(Staged):
     # -- panels -----------------------------------------------------------------------------
 
     def some_panels(self, f: Fn, at: Places, bounds: tuple[Int, Int]) -> None:
-        """Copy in, solve, copy out: they share what is read of the triangle while it is near."""
+        """Copy in, solve, copy out: what is read of the triangle is near, and shared."""
         s, w, t = self.s, self.width, self.type
         rows = write_rows(f.module, s, w, self.order, unit=self.op.unit_diagonal)
 
