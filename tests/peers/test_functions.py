@@ -35,9 +35,10 @@ def public():
 @pytest.mark.peers("numpy")  # no peer is needed to compare two lists of names
 def test_every_function_has_a_row():
     """Functions that are one op under its own name have their row among the ops."""
+    names = list(public())  # first: asking for rg.special loads its ops
     ops = {cls.name for cls in REGISTRY.values()}
     special = {f"special.{name}" for name in (*ROWS, *ELSEWHERE)}
-    missing = {n for n in public() if n.rpartition(".")[2] not in ops} - PEERS.keys()
+    missing = {n for n in names if n.rpartition(".")[2] not in ops} - PEERS.keys()
     assert missing - special == set()
 
 
