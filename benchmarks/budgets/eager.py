@@ -24,7 +24,7 @@ def measure() -> list[dict[str, Any]]:
 
     rg.set_threads(2)
     rows = []
-    for made in (deep_mlp(16, 1024, 256), deep_transformer(2, 4, 128)):
+    for made in (deep_mlp(16, 1024, 256), deep_transformer(4, 8, 128)):
         gradient = _gradient(rg, made)
         with rg.memory.track() as free:
             gradient()

@@ -137,8 +137,8 @@ def deep_mlp(depth: int, batch: int, width: int) -> Model:
             lambda p, x: jax.nn.gelu(x @ p["w"], approximate=False),
             lambda p, x, d: jax.numpy.mean(x * x),
         ),
-        (4, 8, 16, 64),
-        ("", "nothing_saveable", "dots_saveable"),
+        (4, 8, 16),
+        ("", *POLICIES[:2]),
         {"w": "t"},
         1e-6,
     )
@@ -169,7 +169,7 @@ def deep_transformer(depth: int, batch: int, length: int) -> Model:
             lambda p, x, d: jax.numpy.mean((x - d["y"]) ** 2),
         ),
         (2, 4, 12),
-        ("", *POLICIES[:3]),
+        ("", *POLICIES[:2]),
         {f"{n}.w": "t" for n in ("qkv", "out", "up", "down")},
     )
 
@@ -211,7 +211,7 @@ def _mamba3(depth: int, batch: int, length: int) -> Model:
         pytorch,
         jaxs,
         (2, depth),
-        ("", *POLICIES[:3]),
+        ("", *POLICIES[:2]),
         {"in": "t", "out": "t"},
     )
 

@@ -22,14 +22,25 @@ def points(found: dict[str, Any], peer: str = "") -> list[dict[str, Any]]:
     ]
 
 
+def free(found: dict[str, Any]) -> dict[str, Any]:
+    """Ours without a budget."""
+    return next(p for p in points(found, "ours") if p["budget"] is None)
+
+
 def at(found: dict[str, Any], mb: float) -> dict[str, Any] | None:
-    """Ours in so much memory: what the plan for that budget measured."""
-    mine = {p["budget"]: p for p in points(found, "ours")}
+    """Ours in so much memory: the plan of that budget, or none at all if that fits too."""
     plan = fitting(found["plan"]["curve"], mb * MB)
-    if plan is None:
-        return None
-    top = found["plan"]["curve"][-1]
-    return mine.get(None if plan[0] == top[0] else plan[0])
+    wanted = plan and plan[0]
+    fits = [p for p in points(found, "ours") if p["budget"] == wanted and wanted]
+    if free(found)["taken"] <= mb:
+        fits.append(free(found))
+    return min(fits, key=lambda p: p["best"], default=None)
+
+
+def quarter(found: dict[str, Any]) -> tuple[dict[str, Any] | None, float]:
+    """Ours in a quarter of the memory, and how many times as long it takes."""
+    mine = at(found, found["plan"]["curve"][-1][0] / 4 / MB)
+    return mine, mine["best"] / free(found)["best"] if mine else 0.0
 
 
 def against(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -66,18 +77,16 @@ def promises(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _promise(found: dict[str, Any]) -> dict[str, Any]:
     curve, mine = found["plan"]["curve"], points(found, "ours")
-    free = next(p for p in mine if p["budget"] is None)
-    quarter = at(found, curve[-1][0] / 4 / MB)
+    alone, (small, ratio) = free(found), quarter(found)
     said = [(p, fitting(curve, (p["budget"] or curve[-1][0]))) for p in mine]
     peaks = [p["taken"] * MB - s[0] for p, s in said if p["budget"]]
     more = [p["peak"] - p["taken"] for p in mine]
     times = [s[1] / p["best"] for p, s in said]
     bound, least = found["plan"]["bound"], found["plan"]["minimum"]
-    times_as_long = f"{quarter['best'] / free['best']:.2f}" if quarter else "-"
     return {
         "model": found["name"],
-        "no budget": f"{free['peak']:.0f} MB, {_ms(free['best'])} ms",
-        "at a quarter, times as long": times_as_long,
+        "no budget": f"{alone['peak']:.0f} MB, {_ms(alone['best'])} ms",
+        "at a quarter, times as long": f"{ratio:.2f}" if small else "-",
         "taken - predicted, bytes": f"{min(peaks):.0f} to {max(peaks):.0f}",
         "process - taken, MB": f"{min(more):.1f} to {max(more):.1f}",
         "predicted time / measured": f"{min(times):.2f} to {max(times):.2f}",
@@ -104,9 +113,8 @@ def misses(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if "error" in p:
                 who = f"{TITLES[p['peer']]}, {setting_of(p)}"
                 rows.append({"model": f["key"], "where": who, "what": p["error"][-160:]})
-        quarter, free = at(f, f["plan"]["curve"][-1][0] / 4 / MB), at(f, 1e9)
-        if quarter and free and quarter["best"] > QUARTER * free["best"]:
-            ratio = quarter["best"] / free["best"]
+        ratio = quarter(f)[1]
+        if ratio > QUARTER:
             what = f"{ratio:.2f} times as long"
             rows.append({"model": f["key"], "where": "a quarter of the memory", "what": what})
     return rows

@@ -98,7 +98,6 @@ class Worker:
         """MB during two steps, beyond those of a process at rest; and the time of the best."""
         self.made.run(self.lr)
         self.rest()
-        self.made.run(self.lr)
         took = []
 
         def steps() -> None:
@@ -116,10 +115,10 @@ class Worker:
         return found
 
     def steps(self, seconds: float) -> dict[str, Any]:
-        """Step after step for so long; the best of them, after one that wakes all up."""
+        """Step after step for so long; the best of them."""
         clock, best, count = time.perf_counter, float("inf"), 0
         begin = clock()
-        while count < 2 or clock() - begin < seconds:
+        while count < 1 or clock() - begin < seconds:
             start = clock()
             self.made.run(self.lr)
             best, count = min(best, clock() - start), count + 1

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from retrograd.core.op import Op
 
-__all__ = ["LIGHT", "HeavyRecipe", "Slot", "heavy", "slot"]
+__all__ = ["LIGHT", "HeavyRecipe", "Slot", "heavy", "slot", "taken"]
 
 LIGHT = 1 << 14  # elements: where no operand has as many, the call costs more than it saves
 
@@ -49,6 +49,15 @@ def _grown(op: Op, arrays: Sequence[Any]) -> bool:
     """Whether a result is large: of an op that says that it may be."""
     found = op.shape(*map(spec_of, arrays))
     return any(s.size >= LIGHT for s in ((found,) if isinstance(found, Spec) else found))
+
+
+def taken(op: Op, arrays: Sequence[Any], region: Any) -> Any:
+    """What kernels make of a heavy op, after room was made for it; None where they do not."""
+    if not heavy(op, arrays):
+        return None
+    if region is not None:
+        region.reserve(op, arrays)
+    return slot.forward(op, arrays)
 
 
 class HeavyRecipe:

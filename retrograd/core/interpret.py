@@ -16,7 +16,7 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core import operators, replay, tree
-from retrograd.core.executor import LIGHT, HeavyRecipe, heavy, slot
+from retrograd.core.executor import LIGHT, HeavyRecipe, heavy, slot, taken
 from retrograd.core.op import FUNCTIONS, Composite, Op, function
 from retrograd.core.quiet import loud, quiet
 from retrograd.core.record import no_recipe, packed, record, several, track
@@ -125,7 +125,7 @@ class Eval(Interpreter):
     def whole(self, op: Op, args: Sequence[Any]) -> Any:
         """A composition as one op, if kernels take it; op by op otherwise."""
         arrays = [a.array for a in args]
-        out = slot.forward(op, arrays) if heavy(op, arrays) else None
+        out = taken(op, arrays, _region())
         done = out is not None
         return self._finish(op, args, arrays, out) if done else expanded(self, op, args)
 

@@ -7,12 +7,13 @@ of it: small constants are nodes without inputs, each written once.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import TraceError
 from retrograd.core.interpret import Interpreter, below, using
-from retrograd.core.op import FUNCTIONS, Op, weak_type
+from retrograd.core.op import FUNCTIONS, Op, function, weak_type
 from retrograd.core.replay import region_now
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Box, Tensor
@@ -195,3 +196,15 @@ def trace(
         for op, args, found, where, tags in tracer.rows
     )
     return Graph(inputs, nodes, tuple(renumber(o.number) for o in outs)), tracer.captured
+
+
+@function
+@lru_cache(maxsize=1024)
+def result_specs(op: Any, specs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+    """The specs of what a composition gives, from those of its operands."""
+
+    def flat(*xs: Any) -> Sequence[Any]:
+        found = op.expand(*xs)
+        return found if isinstance(found, (tuple, list)) else [found]
+
+    return trace(flat, specs)[0].output_specs

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from retrograd.core.errors import BudgetError
+from retrograd.core.op import FUNCTIONS
 from retrograd.core.replay import Cell, Region, Step, accounting, region_now
 from retrograd.core.spec import Spec, spec_of
 from retrograd.memory.ledger import PROCESS, Ledger, Stats
@@ -55,7 +56,10 @@ class Budgeted(Region):
     def reserve(self, op: Any, arrays: Sequence[Any]) -> None:
         """Make room for an op's results and workspace."""
         specs = [spec_of(a) for a in arrays]
-        outs = op.shape(*specs)
+        if hasattr(type(op), "shape"):
+            outs = op.shape(*specs)
+        else:  # a composition, that runs as one
+            outs = FUNCTIONS["result_specs"](op, tuple(specs))
         made = [outs] if isinstance(outs, Spec) else outs
         need = sum(s.nbytes for s in made) + op.workspace(*specs)
         self.before(need, op.name)

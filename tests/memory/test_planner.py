@@ -215,3 +215,25 @@ def test_five_thousand_units_are_planned():
     assert len(choices) > 3
     assert choices[0].size < choices[-1].size / 8
     assert all(c.schedule.works() for c in choices)
+
+
+def test_what_a_dropped_value_is_made_of_stays_until_then():
+    """Layers that write a product and what a spare makes of it: half of it fits in half."""
+    depth, size = 12, 1024
+    product = [2 * k + 1 for k in range(depth)]  # and after each, what is made of it
+    units = [Unit((2 * k,), (2 * k + 1, 2 * k + 2), 10.0) for k in range(depth)]
+    sizes, blame = [size] * (2 * depth + 1), 2 * depth
+    for k in reversed(range(depth)):  # the slope reads the product, the weights what went in
+        sizes += [size, 64]
+        units.append(Unit((blame, product[k]), (len(sizes) - 2,), 10.0))
+        units.append(Unit((2 * k, len(sizes) - 2), (len(sizes) - 1,), 10.0))
+        blame = len(sizes) - 2
+    spares = tuple(Unit((v,), (v + 1,), 1.0) for v in product[:-1])
+    held = frozenset({0, *(v for v, s in enumerate(sizes) if s == 64)})
+    problem = Problem(tuple(units), tuple(sizes), held, spares)
+    plans = frontier(problem)
+    half = cheapest(plans, (depth + 4) * size)
+    assert half is not None
+    assert plans[-1].size >= 2 * (depth - 1) * size
+    assert all(half.schedule.runs.count(u) == 1 for u in range(len(units)))
+    assert half.cost <= plans[-1].cost + depth
