@@ -141,8 +141,8 @@ def _errors(found: dict[str, Any]) -> list[str]:
 def _summary(rows: list[dict[str, Any]]) -> str:
     ratios = [r for f in rows if (r := ahead(f))]
     return (
-        f"Ahead of the fastest of the three on {sum(r > 1 for r in ratios)} of {len(ratios)} "
-        f"rows; {mean(ratios):.2f} times as fast as it, as the geometric mean."
+        f"Ahead of the fastest of those measured on {sum(r > 1 for r in ratios)} of "
+        f"{len(ratios)} rows; {mean(ratios):.2f} times as fast as it, as the geometric mean."
     )
 
 

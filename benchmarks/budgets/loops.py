@@ -6,6 +6,7 @@ python -m benchmarks.budgets.loops 100000
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,8 +15,12 @@ from typing import Any
 
 STATE = 1 << 14  # numbers of a state: 64 KiB
 BUDGET = 16 << 20
-STEPS, TRACED, SHORT = 100_000, 2_000, 200
+STEPS, TRACED = 100_000, 2_000
+SHORT, TIMES = (50, 250), 15  # lengths of which all carries fit, and how often each runs
 PATIENCE = 1_800.0
+# The C library keeps what is freed. Otherwise the short runs, and they alone, take their pages
+# anew from the system at each step: the sum of steps is too large then, the ratio too good.
+KEPT = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 25)}
 
 
 def _last(rg: Any, w: Any, h: Any, steps: int, budget: int | None) -> Any:
@@ -46,9 +51,13 @@ def one(steps: int) -> dict[str, Any]:
         return rg.grad(lambda w, h: _last(rg, w, h, n, budget), (0, 1))(w, h)
 
     def short() -> tuple[float, float]:
-        forward = _best(lambda: _last(rg, w, h, SHORT, None), 5) / SHORT
-        both = _best(lambda: back(SHORT, 2 * BUDGET), 5) / SHORT
-        return forward, both - forward
+        # between two lengths: what a call costs once is not a step's
+        def slope(work: Any) -> float:
+            few, many = (_best(lambda n=n: work(n), TIMES) for n in SHORT)
+            return (many - few) / (SHORT[1] - SHORT[0])
+
+        forward = slope(lambda n: _last(rg, w, h, n, None))
+        return forward, slope(lambda n: back(n, BUDGET)) - forward
 
     def fewest(n: int) -> int:
         return advances(n, BUDGET // (4 * STATE) - 2) + 1  # and the last step of all
@@ -102,7 +111,12 @@ def measure(steps: int = STEPS) -> list[dict[str, Any]]:
     """The table."""
     command = [sys.executable, "-m", "benchmarks.budgets.loops", str(steps)]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE
+        command,
+        env={**os.environ, **KEPT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-400:])

@@ -109,7 +109,6 @@ class Race:
         for _ in range(self.rounds):
             for peer, point in self.alive:
                 point["best"] = min(point["best"], peer.ask("steps", TURN)["best"])
-                peer.ask("rest")
 
     def close(self) -> None:
         """End all."""
