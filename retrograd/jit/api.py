@@ -117,10 +117,9 @@ class Jitted:
         self.programs: dict[tuple[Any, ...], Compiled] = {}
         self.traces = 0
         self.derivatives = Derivatives(self)
-        self._last: tuple[list[Any], Any] = (
-            [None],
-            None,
-        )  # what was called last is called next
+        # what was called last is called next
+        self._last: tuple[list[Any], Any] = ([None], None)
+        self._again: tuple[Any, Any] = (None, None)
         self._lock = threading.RLock()
         self._check_names()
         found = self.signature.parameters.values()
@@ -148,6 +147,12 @@ class Jitted:
         level = current.get()
         if level is not EVAL and level is not PURE:
             return self._within(level, args, kwargs)
+        usual = len(args) == len(self._defaults) and not kwargs
+        read_again, program = self._again
+        if read_again is not None and usual:
+            known = read_again(*args)
+            if known is not None:
+                return program.fly(*known)
         given = self.arguments(args, kwargs)
         read = self.read(given)
         if read.boxed:
@@ -157,6 +162,8 @@ class Jitted:
         program = self.find(read.key, given)
         if level is EVAL and program.tracked:
             return self._recorded(read, given, args, kwargs)
+        if usual and self._plain and not self.static and not program.tracked:
+            self._again = program.shortcut(args), program
         return program.run(read.data, read.arrays)
 
     def _within(self, level: Any, args: Any, kwargs: Any) -> Any:

@@ -49,6 +49,8 @@ class Compiled:
         self.passing = [(k, i) for k, i in enumerate(outputs) if i < len(self.leaves)]
         self.addresses, self.plain = execute.addresses, execute.plain
         self.deferred, self.dead = execute.deferred, Dead(lowered.f.who)
+        self.calls = 0  # that were read the long way
+        self._shortcut: Any = None
         self._hidden: tuple[list[Any], list[Any], list[int]] = ([], [], [])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -62,6 +64,15 @@ class Compiled:
                 f"{f.who}: it was compiled for other arguments; {differs(self.call, other)}"
             )
         return self.run(read.data, read.arrays)
+
+    def shortcut(self, args: Sequence[Any]) -> Any:
+        """What reads arguments like these in one go; from the second call on."""
+        self.calls += 1
+        if self.calls == 2:
+            from retrograd.jit.shortcut import shortcut  # noqa: PLC0415  it loads llvmlite
+
+            self._shortcut = shortcut(args)
+        return self._shortcut
 
     def run(self, data: Sequence[Any], arrays: list[np.ndarray]) -> Any:
         """The results for the data of a call."""

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from retrograd.jit.steps import Spill
     from retrograd.memory.spill import SpillFile
 
-__all__ = ["Executable", "addresses", "deferred", "plain"]
+__all__ = ["PLAIN", "Executable", "address_text", "addresses", "deferred", "plain"]
 
-_PLAIN = 0x101  # NumPy's flags for row-major and aligned
+PLAIN = 0x101  # NumPy's flags for row-major and aligned
 
 
 def _host(program: Program, file: SpillFile | None, number: int, bufs: int) -> None:
@@ -108,9 +108,16 @@ def _fast_works() -> bool:
 addresses = _fast_addresses if _fast_works() else _slow_addresses
 
 
+def address_text() -> tuple[str, dict[str, Any]]:
+    """The address of an array as a Python expression of it, and the names in that."""
+    if addresses is _slow_addresses:
+        return "{}.ctypes.data", {}
+    return f"word(id({{}}) + {_HEADER}).value", {"word": _word, "id": id}
+
+
 def plain(a: np.ndarray) -> np.ndarray:
     """An array as kernels read it: row-major and aligned, else a copy."""
-    return a if a.flags.num & _PLAIN == _PLAIN else np.ascontiguousarray(a).copy()
+    return a if a.flags.num & PLAIN == PLAIN else np.ascontiguousarray(a).copy()
 
 
 # -- calls -------------------------------------------------------------------------------------
@@ -132,8 +139,9 @@ class Executable:
         self.given, self.outputs = program.given, program.outputs
         made = list(dict.fromkeys(v for v in self.outputs if v >= self.given))
         self.where = {v: k for k, v in enumerate(made)}
-        self.made = [(program.specs[v].shape, program.specs[v].dtype) for v in made]
-        self.reuse = [(self.where[v], i) for v, i in program.reuse.items()]
+        # the donated argument in whose memory it may be, or -1; shape; dtype
+        found = [(program.reuse.get(v, -1), program.specs[v]) for v in made]
+        self.made = [(i, spec.shape, spec.dtype) for i, spec in found]
         # an output that was met before is a copy: its owner may give its memory away
         self.again = [k for k, v in enumerate(self.outputs) if v in self.outputs[:k]]
         self.simple = made == list(self.outputs)
@@ -159,7 +167,7 @@ class Executable:
         self, arrays: Sequence[np.ndarray], pointers: list[int], mine: Collection[int] = ()
     ) -> list[np.ndarray]:
         """As the call, for arrays that are plain and whose addresses are known."""
-        made = self._outputs(arrays, mine) if mine else self._fresh()
+        made, places = self._outputs(arrays, pointers, mine)
         threads = min(self.threads or get_threads(), self.most)
         arenas = self.arenas[threads] if threads in self.arenas else self._arenas(threads)
         file = self.files.take() if self.files else None
@@ -170,7 +178,7 @@ class Executable:
         ask = poll.address if poll else 0
         main = ask if get_ident() == main_thread().ident else 0
         head = (base, base + self.program.arena, threads, at + 8 * self.status, ask, main)
-        block[:] = [*head, *pointers, *addresses(made), *self.constants, *self.unhurt]
+        block[:] = [*head, *pointers, *places, *self.constants, *self.unhurt]
         try:
             self._fly(poll, block, at, spoils=bool(mine))
         finally:
@@ -206,18 +214,27 @@ class Executable:
     def _failed(self, poll: Poll | None, block: Any) -> bool:
         return block[self.status] != FINE or (poll is not None and poll.caught)
 
-    def _outputs(self, arrays: Sequence[np.ndarray], mine: Collection[int]) -> list[Any]:
-        made: list[Any] = [None] * len(self.made)
-        for k, i in self.reuse:
+    def _outputs(
+        self, arrays: Sequence[np.ndarray], pointers: list[int], mine: Collection[int]
+    ) -> tuple[list[np.ndarray], list[int]]:
+        """Memory for the outputs, new or of arguments that may be written, and where it is."""
+        if not mine:
+            fresh = self._fresh()
+            return fresh, addresses(fresh)
+        made: list[np.ndarray] = []
+        places: list[int] = []
+        for i, shape, dtype in self.made:
             if i in mine:
-                made[k] = arrays[i]
-        return [
-            np.empty(*spec) if a is None else a for a, spec in zip(made, self.made, strict=True)
-        ]
+                made.append(arrays[i])
+                places.append(pointers[i])
+            else:
+                made.append(np.empty(shape, dtype))
+                places += addresses(made[-1:])
+        return made, places
 
-    def _fresh(self) -> list[Any]:
-        """New memory for the outputs."""
-        return [np.empty(shape, dtype) for shape, dtype in self.made]
+    def _fresh(self) -> list[np.ndarray]:
+        """New memory for all outputs."""
+        return [np.empty(shape, dtype) for _, shape, dtype in self.made]
 
     def _arenas(self, threads: int) -> Arenas:
         size = self.program.arena + threads * self.program.scratch + 64

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Results", "builder"]
 
 Build = Callable[[Any], Any]  # from all leaves of a tree to one node of it
+_DISPLAYS = (tuple, list, dict)
+_DEEP = 24
 
 
 class Results:
@@ -68,20 +70,57 @@ def builder(structure: tree.Structure) -> Build:
 
 
 def _builder(structure: tree.Structure, start: int, *, remembers: bool) -> Build:
-    kind = structure.type
-    if kind is None:
+    if structure.type is None:
         return itemgetter(start)
-    record = isinstance(kind, Freezing)
+    if structure.type not in _DISPLAYS:
+        return _other(structure, start, remembers=remembers)
+    return _Text(remembers=remembers).function(structure, start)
+
+
+class _Text:
+    """Tuples, lists and dicts as one expression; its text holds names of our own alone."""
+
+    def __init__(self, *, remembers: bool) -> None:
+        self.remembers = remembers
+        self.known: dict[str, Any] = {}
+
+    def function(self, structure: tree.Structure, start: int) -> Build:
+        """The expression as a function of all leaves."""
+        text = self.node(structure, start, 0)
+        return eval(f"lambda leaves: {text}", self.known)  # noqa: S307  see above
+
+    def node(self, structure: tree.Structure, start: int, depth: int) -> str:
+        """One node; Python reads nested brackets to some depth, so deep ones are called."""
+        kind = structure.type
+        if kind is None:
+            return f"leaves[{start}]"
+        if kind not in _DISPLAYS or depth > _DEEP:
+            inner = _builder(structure, start, remembers=self.remembers)
+            return f"{self._name(inner)}(leaves)"
+        parts = []
+        for child in structure.children:
+            parts.append(self.node(child, start, depth + 1))
+            start += child.leaves
+        if kind is dict:
+            pairs = zip(map(self._name, structure.static), parts, strict=True)
+            return f"{{{', '.join(f'{key}: {part}' for key, part in pairs)}}}"
+        held = "".join(f"{part}, " for part in parts)
+        return f"[{held}]" if kind is list else f"({held})"
+
+    def _name(self, value: Any) -> str:
+        name = f"k{len(self.known)}"
+        self.known[name] = value
+        return name
+
+
+def _other(structure: tree.Structure, start: int, *, remembers: bool) -> Build:
+    """What is neither tuple nor list nor dict: a frozen record, or a class of the user's."""
+    record = isinstance(structure.type, Freezing)
     inner: list[Build] = []
     stop = start
     for child in structure.children:
         inner.append(_builder(child, stop, remembers=remembers and not record))
         stop += child.leaves
-    if kind is tuple or kind is list:
-        return lambda leaves: kind([make(leaves) for make in inner])
-    if kind is dict:
-        rows = list(zip(structure.static, inner, strict=True))
-        return lambda leaves: {name: make(leaves) for name, make in rows}
     if record:
         mine = slice(start, stop) if remembers and still(structure) else None
         return _record(structure, inner, mine)
