@@ -31,6 +31,7 @@ from retrograd.jit.lowering import (
 from retrograd.jit.readers import Readers
 from retrograd.jit.sinks import sink
 from retrograd.jit.steps import Call, Finished, Loops, Product, Step, View, contiguous
+from retrograd.ops.shape import Reshape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +82,7 @@ class Fusion:
             for i in node.inputs:
                 self.users.setdefault(i, []).append(at)
         self.views: dict[tuple[int, int], View] = {}
+        self.given: dict[int, tuple[int, ...]] = {}  # of calls: what their inputs are read from
         self.roots: set[int] = set()
         self.roots = self._roots()
         self.place: dict[int, int] = {}  # of a root: the step that makes it
@@ -96,7 +98,8 @@ class Fusion:
             if kind != INLINE:
                 roots |= set(outs)
             if kind == CALL:
-                roots |= set(node.inputs)
+                self.given[at] = tuple(map(self._whole, node.inputs))
+                roots |= set(self.given[at])
             elif kind == PRODUCT:
                 for i, v in enumerate(node.inputs):
                     view = self.views[at, i] = self._view(v)
@@ -138,6 +141,15 @@ class Fusion:
         ix = e.data[1]
         return View(base, ix.const, tuple(ix.terms.get(a, 0) for a in frame.axes))
 
+    def _whole(self, value: int) -> int:
+        """The value before reshapes: it has the same bytes in memory."""
+        while (at := self.maker[value][0]) >= 0:
+            node = self.graph.nodes[at]
+            if not isinstance(node.op, Reshape):
+                break
+            value = node.inputs[0]
+        return value
+
     def _dear(self, roots: set[int]) -> None:
         """Add the values that are dear to compute and read by many, or deep."""
         cost: dict[int, tuple[int, int]] = {}
@@ -172,10 +184,10 @@ class Fusion:
         for at, node in enumerate(self.graph.nodes):
             kind, outs = self.kinds[at], [v for v in self.outs(at) if v in self.roots]
             if self._finishes(at):
-                self._append(Finished(at, node.inputs, outs[0]), outs)
+                self._append(Finished(at, self.given[at], outs[0]), outs)
             elif kind == CALL:
-                self._append(Call(at), list(self.outs(at)))
-            elif kind == PRODUCT and self._real(node):
+                self._append(Call(at, self.given[at]), list(self.outs(at)))
+            elif kind == PRODUCT and node.specs[0].dtype.name in ("float32", "float64"):
                 a, b = self.views[at, 0], self.views[at, 1]
                 self._append(Product(at, a, b, outs[0]), outs)
             elif kind in (LOOPS, PRODUCT):
@@ -185,9 +197,6 @@ class Fusion:
                     self._join(at, [v])
         self.readers = Readers(self.steps, self._reads, self.graph.outputs)
         return [self._finished(at, s) for at, s in enumerate(self.steps)]
-
-    def _real(self, node: Node) -> bool:
-        return node.specs[0].dtype.name in ("float32", "float64")
 
     def _append(self, step: Any, values: Sequence[int]) -> None:
         for v in values:
@@ -372,21 +381,19 @@ class Fusion:
     def _finished_product(self, step: Product | Finished, wanted: set[int]) -> Step:
         step.target = step.out
         if isinstance(step, Finished) and not step.roots:
-            return Call(step.node)
+            return Call(step.node, step.inputs)
         if step.roots:
-            shape = self.graph.specs[step.out].shape
+            specs = self.graph.specs
             mine = {v for v in step.roots if v in wanted}
             if len(mine) < len(step.roots):
-                step.built = Builder(self, Frame(shape), step.roots, mine).build()
-            alike = [v for v in step.roots if v in mine and self._alike(v, step.out)]
+                frame = Frame(specs[step.out].shape)
+                step.built = Builder(self, frame, step.roots, mine).build()
+            alike = [v for v in step.roots if v in mine and specs[v] == specs[step.out]]
             if step.out not in wanted and alike:
                 step.target = alike[0]
         return step
 
-    def _alike(self, v: int, other: int) -> bool:
-        return self.graph.specs[v] == self.graph.specs[other]
-
     def _reads(self, step: Any) -> set[int]:
         if isinstance(step, Call):
-            return set(self.graph.nodes[step.node].inputs)
+            return set(step.inputs)
         return step.reads if isinstance(step, Product | Finished) else step.built.reads

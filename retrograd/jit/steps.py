@@ -75,6 +75,7 @@ class Call:
     """A node that runs outside the loop language: on the host, or a loop over a body."""
 
     node: int
+    inputs: tuple[int, ...]  # the values in memory that it reads as the node's inputs
 
 
 @dataclass

@@ -110,8 +110,7 @@ class Routine:
             return s.reads, s.writes
         if isinstance(s, Product | Finished):
             return sorted(s.reads), s.writes
-        node = self.graph.nodes[s.node]
-        return node.inputs, self.outs(s.node)
+        return s.inputs, self.outs(s.node)
 
     def outs(self, at: int) -> range:
         """The values of a node."""
@@ -252,7 +251,7 @@ class Routine:
             offset = self._space(n)
             info = getattr(inner, "info", None)
             w.steps.append(Step(node.op.name, [s.node], info, self.graph))
-            given = [self.places[v] for v in node.inputs]
+            given = [self.places[v] for v in s.inputs]
             write_control(inner, given, [self.places[v] for v in outs], self.arena, offset)
             return
         specs = [self.graph.specs[i] for i in node.inputs]
@@ -260,7 +259,7 @@ class Routine:
             Step(f"host: {node.op.host or node.op.effect}", [s.node], None, self.graph)
         )
         call = HostCall(node, specs, list(node.specs))
-        w.host(call, [*(self.places[v] for v in node.inputs), *(self.places[v] for v in outs)])
+        w.host(call, [*(self.places[v] for v in s.inputs), *(self.places[v] for v in outs)])
 
 
 def product(graph: Graph, s: Product, t: Any) -> Gemm:
