@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.conv import (
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ConvKernels"]
 
+PHASES = 64  # code paths of a kernel
 WIDE = 128  # channels from which on convolution keeps the registers as busy as a product
 
 
 class ConvKernels(Kernels):
     """Conv, and its gradients by input and by weights; with windows of one, products."""
+
+    @classmethod
+    def takes(cls, op: Any, specs: Sequence[Spec]) -> bool:
+        """Floats; the gradient by input has code for each pixel of a stride, so of short ones."""
+        phases = prod(op.stride) if isinstance(op, ConvInput) else 1
+        return super().takes(op, specs) and phases <= PHASES
 
     def make(self, op: Any, specs: Sequence[Spec], t: Type, name: str) -> None:
         conv = _geometry(op, specs, t)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import retrograd as rg
 from retrograd.jit.llvm import conv as kernels
 from retrograd.jit.llvm.conv import Convolution
 from retrograd.jit.llvm.machine import named, runs_here
@@ -329,3 +330,11 @@ def test_out_shape_is_that_of_the_windows():
         type=F32,
     )
     assert conv.out_shape == (3, 0)
+
+
+def test_long_strides_have_no_code_for_each_pixel(rng):
+    x, w = (rg.asarray(rng.normal(size=s)) for s in ((1, 9_000, 2), (2, 2, 3)))
+    gradient = rg.grad(lambda x, w: rg.sum(rg.nn.conv(x, w, stride=4_001) ** 2), (0, 1))
+    found, wanted = rg.jit(gradient)(x, w), gradient(x, w)
+    for a, b in zip(found, wanted, strict=True):
+        assert_close(a, b)
