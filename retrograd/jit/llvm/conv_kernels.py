@@ -34,7 +34,7 @@ class ConvKernels(Kernels):
 
     @classmethod
     def takes(cls, op: Any, specs: Sequence[Spec]) -> bool:
-        """Floats; the gradient by input has code for each pixel of a stride, so of short ones."""
+        """Floats, and short strides: by input, each pixel of one has code of its own."""
         phases = prod(op.stride) if isinstance(op, ConvInput) else 1
         return super().takes(op, specs) and phases <= PHASES
 
