@@ -13,6 +13,7 @@ from retrograd.core.frozen import Child, Freezing, Plan
 from retrograd.core.tensor import Tensor
 from retrograd.ir.trace import Traced
 from retrograd.jit.signature import FLAT, interned, still
+from retrograd.jit.straight import Scope, function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,16 +79,16 @@ def _builder(structure: tree.Structure, start: int, *, remembers: bool) -> Build
 
 
 class _Text:
-    """Tuples, lists and dicts as one expression; its text holds names of our own alone."""
+    """Tuples, lists and dicts as one expression."""
 
     def __init__(self, *, remembers: bool) -> None:
         self.remembers = remembers
-        self.known: dict[str, Any] = {}
+        self.scope = Scope()
 
     def function(self, structure: tree.Structure, start: int) -> Build:
         """The expression as a function of all leaves."""
         text = self.node(structure, start, 0)
-        return eval(f"lambda leaves: {text}", self.known)  # noqa: S307  see above
+        return function(["leaves"], [f"return {text}"], self.scope)
 
     def node(self, structure: tree.Structure, start: int, depth: int) -> str:
         """One node; Python reads nested brackets to some depth, so deep ones are called."""
@@ -96,21 +97,16 @@ class _Text:
             return f"leaves[{start}]"
         if kind not in _DISPLAYS or depth > _DEEP:
             inner = _builder(structure, start, remembers=self.remembers)
-            return f"{self._name(inner)}(leaves)"
+            return f"{self.scope.name(inner)}(leaves)"
         parts = []
         for child in structure.children:
             parts.append(self.node(child, start, depth + 1))
             start += child.leaves
         if kind is dict:
-            pairs = zip(map(self._name, structure.static), parts, strict=True)
+            pairs = zip(map(self.scope.name, structure.static), parts, strict=True)
             return f"{{{', '.join(f'{key}: {part}' for key, part in pairs)}}}"
         held = "".join(f"{part}, " for part in parts)
         return f"[{held}]" if kind is list else f"({held})"
-
-    def _name(self, value: Any) -> str:
-        name = f"k{len(self.known)}"
-        self.known[name] = value
-        return name
 
 
 def _other(structure: tree.Structure, start: int, *, remembers: bool) -> Build:

@@ -1,9 +1,7 @@
 """The second call: arguments that look like those of a known program are read in one go.
 
-For the signature of a program straight-line Python is written, as `dataclasses` writes its
-`__init__`: it looks at each node and leaf where it was before, and gives up at the first
-difference. Only names and numbers of our own are in the text; keys of dicts, shapes and the
-like are values that it refers to.
+For the signature of a program straight-line Python is written: it looks at each node and leaf
+where it was before, and gives up at the first difference.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from retrograd.core.frozen import Freezing
 from retrograd.core.tensor import Tensor
 from retrograd.jit.execute import PLAIN, address_text
 from retrograd.jit.signature import FLAT, NUMBERS
+from retrograd.jit.straight import Scope, function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +47,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.known: dict[str, Any] = {"Tensor": Tensor, "array": np.array}
+        self.scope = Scope(Tensor=Tensor, array=np.array)
         self.data: list[str] = []
         self.arrays: list[str] = []
         self.count = 0
@@ -56,14 +55,13 @@ class _Writer:
     def function(self, names: Sequence[str]) -> Callable[..., Read | None]:
         """What was written, ready to be called."""
         text, more = address_text()
+        self.scope.update(more)
         places = ", ".join(text.format(a) for a in self.arrays)
         arrays, data = ", ".join(self.arrays), ", ".join(self.data)
         body = [*self.lines, f"return [{data}], [{arrays}], [{places}]"]
-        head = [f"def read({', '.join(names)}):", " try:", *(f"  {line}" for line in body)]
-        tail = [" except (KeyError, OverflowError):", "  return None"]
-        scope = {**self.known, **more}
-        exec("\n".join([*head, *tail]), scope)  # noqa: S102  see the head of this file
-        return scope["read"]
+        lines = ["try:", *(f" {line}" for line in body)]
+        lines += ["except (KeyError, OverflowError):", " return None"]
+        return function(names, lines, self.scope)
 
     def argument(self, x: Any, depth: int) -> str:
         """The name under which a value like this is known, once it was checked."""
@@ -75,16 +73,16 @@ class _Writer:
         elif kind in NUMBERS:
             self._number(name, kind)
         elif kind is tuple or kind is list:
-            self._unless(f"type({name}) is {self._refer(kind)} and len({name}) == {len(x)}")
+            self._unless(f"type({name}) is {self.scope.name(kind)} and len({name}) == {len(x)}")
             self._children(name, x, [f"{name}[{i}]" for i in range(len(x))], depth)
         elif kind is dict:
             self._unless(f"type({name}) is dict and len({name}) == {len(x)}")
-            keys = [f"{name}[{self._refer(k)}]" for k in sorted(x)] if _texts(x) else None
+            keys = [f"{name}[{self.scope.name(k)}]" for k in sorted(x)] if _texts(x) else None
             self._children(name, [x[k] for k in sorted(x)] if keys else (), keys, depth)
         elif x is None or kind is bool:
             self._unless(f"{name} is {x}")
         elif kind is str:
-            self._unless(f"type({name}) is str and {name} == {self._refer(x)}")
+            self._unless(f"type({name}) is str and {name} == {self.scope.name(x)}")
         elif isinstance(kind, Freezing) and FLAT in x.__dict__:
             self._record(name, x, depth)
         else:
@@ -95,7 +93,7 @@ class _Writer:
         held, a = self._name(), x._data
         if a is None:
             raise _OtherError
-        shape, dtype = self._refer(a.shape), self._refer(a.dtype)
+        shape, dtype = self.scope.name(a.shape), self.scope.name(a.dtype)
         self._unless(f"type({name}) is Tensor and {name}._node is None")
         self.lines.append(f"{held} = {name}._data")
         self._unless(
@@ -107,15 +105,15 @@ class _Writer:
     def _number(self, name: str, kind: type) -> None:
         held = self._name()
         self._unless(f"type({name}) is {kind.__name__}")
-        self.lines.append(f"{held} = array({name}, {self._refer(NUMBERS[kind])})")
+        self.lines.append(f"{held} = array({name}, {self.scope.name(NUMBERS[kind])})")
         self._leaf(name, held)
 
     def _record(self, name: str, x: Any, depth: int) -> None:
         leaves, structure = x.__dict__[FLAT]
         flat = self._name()
-        self._unless(f"type({name}) is {self._refer(type(x))}")
-        self.lines.append(f"{flat} = {name}.__dict__.get({FLAT!r})")
-        self._unless(f"{flat} is not None and {flat}[1] is {self._refer(structure)}")
+        self._unless(f"type({name}) is {self.scope.name(type(x))}")
+        self.lines.append(f"{flat} = {name}.__dict__.get({self.scope.name(FLAT)})")
+        self._unless(f"{flat} is not None and {flat}[1] is {self.scope.name(structure)}")
         self._children(name, leaves, [f"{flat}[0][{i}]" for i in range(len(leaves))], depth)
 
     def _children(
@@ -138,11 +136,6 @@ class _Writer:
     def _name(self) -> str:
         self.count += 1
         return f"x{self.count}"
-
-    def _refer(self, value: Any) -> str:
-        name = f"k{len(self.known)}"
-        self.known[name] = value
-        return name
 
 
 def _texts(keys: dict[Any, Any]) -> bool:

@@ -1,0 +1,39 @@
+"""Functions written for one signature, as `dataclasses` writes an `__init__`.
+
+The one place where text becomes code. It is text of our own: names, whole numbers, brackets.
+What comes from outside (keys of dicts, shapes, classes) is in the scope, and has a name there;
+a text that holds anything else is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Scope", "function"]
+
+
+class Scope(dict[str, Any]):
+    """What a text refers to, by name."""
+
+    def name(self, value: Any) -> str:
+        """A name for a value."""
+        name = f"k{len(self)}"
+        self[name] = value
+        return name
+
+
+def function(
+    arguments: Sequence[str], lines: Sequence[str], scope: Scope
+) -> Callable[..., Any]:
+    """The function with these lines; what it refers to is in the scope."""
+    text = "\n".join([f"def f({', '.join(arguments)}):", *(f" {line}" for line in lines)])
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and not isinstance(node.value, int | type(None)):
+            raise AssertionError(f"a function of our own holds {node.value!r}")
+    exec(compile(tree, "<straight>", "exec"), scope)  # noqa: S102  see the head of this file
+    return scope["f"]
