@@ -10,6 +10,7 @@ from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import EVAL, PURE, current
 from retrograd.core.replay import accounting, region_now
 from retrograd.core.tensor import Tensor
+from retrograd.jit.buffers import addresses, exclusive, plain, slanted
 from retrograd.jit.limit import Limit
 from retrograd.jit.signature import Dead, Reader, described, differs
 from retrograd.jit.threads import get_threads
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["Bound", "Compiled"]
-
-_OWN = 0x404  # NumPy's flags for memory that is the array's own, and may be written
 
 
 class Compiled:
@@ -47,7 +46,6 @@ class Compiled:
         self.tracked = any(t.requires_grad for t in self.captured)
         outputs = self.program.outputs
         self.passing = [(k, i) for k, i in enumerate(outputs) if i < len(self.leaves)]
-        self.addresses, self.plain = execute.addresses, execute.plain
         self.deferred, self.dead = execute.deferred, Dead(lowered.f.who)
         self.calls = 0  # that were read the long way
         self._shortcut: Any = None
@@ -76,25 +74,25 @@ class Compiled:
 
     def run(self, data: Sequence[Any], arrays: list[np.ndarray]) -> Any:
         """The results for the data of a call."""
-        plain = self.plain
         if self.limit is not None:
             self._within([(i, a) for i, a in enumerate(arrays) if plain(a) is not a])
         arrays[:] = [plain(a) for a in arrays]  # in place: `_own` counts who holds them
-        return self.fly(data, arrays, self.addresses(arrays))
+        return self.fly(data, arrays, addresses(arrays))
 
     def fly(self, data: Sequence[Any], arrays: list[np.ndarray], pointers: list[int]) -> Any:
         """As run, for arrays that are as kernels read them, and their addresses."""
         mine: Collection[int] = ()
+        account = accounting(region_now.get())
         if self.donated:
             self.deferred()
-            mine = self._own(data, arrays, pointers)
+            free = self.limit is None and account is None
+            mine = self._own(data, arrays, pointers, moves=free)
             if self.limit is not None:
                 reused = set(self.program.reuse.values())
                 self._within([(i, arrays[i]) for i in reused if i not in mine])
         if self.captured:
             hidden, places = self._captured()
             arrays, pointers = arrays + hidden, pointers + places
-        account = accounting(region_now.get())
         if account is not None:  # of rg.budget: it is charged what the call takes
             threads = self.execute.threads or get_threads()
             account.before(self.program.taken(threads), self.lowered.f.who)
@@ -120,15 +118,24 @@ class Compiled:
         seen, arrays, places = self._hidden
         now = [t._data for t in self.captured]
         if len(now) != len(seen) or not all(map(is_, now, seen)) or any(a is None for a in now):
-            arrays = [self.plain(t.array) for t in self.captured]
-            places = self.addresses(arrays)
+            arrays = [plain(t.array) for t in self.captured]
+            places = addresses(arrays)
             self._hidden = (now, arrays, places)
         return arrays, places
 
     def _own(
-        self, data: Sequence[Any], arrays: Sequence[np.ndarray], pointers: Sequence[int]
+        self,
+        data: Sequence[Any],
+        arrays: Sequence[np.ndarray],
+        pointers: Sequence[int],
+        *,
+        moves: bool,
     ) -> frozenset[int]:
-        """The donated arguments whose memory nobody else sees."""
+        """The donated arguments whose memory nobody else sees.
+
+        Without a budget also not those that had better lie elsewhere: their results get new
+        memory, once, which lies better.
+        """
         if len({pointers[i] for i in self.donated}) < len(self.donated):
             self._refuse_shared(arrays, pointers)
         # three hold it who may: the tensor, the list of arrays, and the argument of getrefcount
@@ -136,9 +143,10 @@ class Compiled:
             [
                 i
                 for i in self.donated
-                if arrays[i].flags.num & _OWN == _OWN
-                and sys.getrefcount(arrays[i]) <= 3
+                if sys.getrefcount(arrays[i]) <= 3
+                and exclusive(arrays[i])
                 and isinstance(data[i], Tensor)
+                and not (moves and slanted(pointers[i], arrays[i].nbytes))
             ]
         )
 
@@ -190,15 +198,15 @@ class Bound:
         if level is EVAL and (read.tracked or fixed.tracked or program.tracked):
             return f(*self.args, *args, **kwargs)
         arrays, places = self._ready or self._prepared(program)
-        plain, more = program.plain, read.arrays
+        more = read.arrays
         more[:] = [plain(a) for a in more]
-        places = places + program.addresses(more)
+        places = places + addresses(more)
         more[:0] = arrays
         return program.fly(fixed.data + read.data, more, places)
 
     def _prepared(self, program: Compiled) -> tuple[list[Any], list[int]]:
-        arrays = [program.plain(a) for a in self.read.arrays]
-        self._ready = arrays, program.addresses(arrays)
+        arrays = [plain(a) for a in self.read.arrays]
+        self._ready = arrays, addresses(arrays)
         return self._ready
 
     def __repr__(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit import eager_memory
-from retrograd.jit.execute import Executable, addresses
+from retrograd.jit.buffers import addresses
+from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.arena import Arenas
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import sys
 from functools import partial
 from threading import Timer, get_ident, main_thread
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 from retrograd.core.errors import RetrogradError
 from retrograd.core.interpret import compute
 from retrograd.core.quiet import loud, quiet
+from retrograd.jit.buffers import addresses, empty, plain
 from retrograd.jit.llvm.arena import Arenas
 from retrograd.jit.llvm.faults import NOTHING
 from retrograd.jit.llvm.poll import Poll
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from retrograd.jit.steps import Spill
     from retrograd.memory.spill import SpillFile
 
-__all__ = ["PLAIN", "Executable", "address_text", "addresses", "deferred", "plain"]
-
-PLAIN = 0x101  # NumPy's flags for row-major and aligned
+__all__ = ["Executable", "deferred"]
 
 
 def _host(program: Program, file: SpillFile | None, number: int, bufs: int) -> None:
@@ -80,44 +78,6 @@ def _seen(pointer: int | None, spec: Any) -> np.ndarray:
         return np.empty(spec.shape, spec.dtype)
     held = (ctypes.c_char * spec.nbytes).from_address(pointer)
     return np.frombuffer(held, spec.dtype).reshape(spec.shape)
-
-
-# -- where arrays are --------------------------------------------------------------------------
-
-_HEADER, _word = object.__basicsize__, ctypes.c_int64.from_address
-
-
-def _slow_addresses(arrays: Sequence[np.ndarray]) -> list[int]:
-    return [a.ctypes.data for a in arrays]
-
-
-def _fast_addresses(arrays: Sequence[np.ndarray]) -> list[int]:
-    return [_word(id(a) + _HEADER).value for a in arrays]
-
-
-def _fast_works() -> bool:
-    # `a.ctypes.data` takes a microsecond. The first word of an array after Python's own is the
-    # pointer to its data (NumPy's public PyArrayObject_fields), and CPython's id is an address.
-    if sys.implementation.name != "cpython" or hasattr(sys, "getobjects"):
-        return False
-    wholes = [np.empty(n, np.uint8) for n in (1, 7, 64)]
-    arrays = [a for whole in wholes for a in (whole, whole[1:])]
-    return _fast_addresses(arrays) == _slow_addresses(arrays)
-
-
-addresses = _fast_addresses if _fast_works() else _slow_addresses
-
-
-def address_text() -> tuple[str, dict[str, Any]]:
-    """The address of an array as a Python expression of it, and the names in that."""
-    if addresses is _slow_addresses:
-        return "{}.ctypes.data", {}
-    return f"word(id({{}}) + {_HEADER}).value", {"word": _word, "id": id}
-
-
-def plain(a: np.ndarray) -> np.ndarray:
-    """An array as kernels read it: row-major and aligned, else a copy."""
-    return a if a.flags.num & PLAIN == PLAIN else np.ascontiguousarray(a).copy()
 
 
 # -- calls -------------------------------------------------------------------------------------
@@ -228,13 +188,13 @@ class Executable:
                 made.append(arrays[i])
                 places.append(pointers[i])
             else:
-                made.append(np.empty(shape, dtype))
+                made.append(empty(shape, dtype))
                 places += addresses(made[-1:])
         return made, places
 
     def _fresh(self) -> list[np.ndarray]:
         """New memory for all outputs."""
-        return [np.empty(shape, dtype) for _, shape, dtype in self.made]
+        return [empty(shape, dtype) for _, shape, dtype in self.made]
 
     def _arenas(self, threads: int) -> Arenas:
         size = self.program.arena + threads * self.program.scratch + 64

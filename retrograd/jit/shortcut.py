@@ -12,7 +12,7 @@ import numpy as np
 
 from retrograd.core.frozen import Freezing
 from retrograd.core.tensor import Tensor
-from retrograd.jit.execute import PLAIN, address_text
+from retrograd.jit.buffers import PLAIN, address_text
 from retrograd.jit.signature import FLAT, NUMBERS
 from retrograd.jit.straight import Scope, function
 

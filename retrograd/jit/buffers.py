@@ -1,0 +1,107 @@
+"""The memory of arrays as kernels see it: where it is, how it lies, and whose it is."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["PLAIN", "address_text", "addresses", "empty", "exclusive", "plain", "slanted"]
+
+PLAIN = 0x101  # NumPy's flags for row-major and aligned
+_OWN, _WRITABLE = 0x4, 0x400  # and for memory of its own, that may be written
+LINE = 64  # bytes of a cache line, and of the widest vector
+SMALL, LARGE = 1 << 12, 1 << 20  # bytes: less is read too fast to matter, more from afar
+
+# -- where ------------------------------------------------------------------------------------
+
+_HEADER, _word = object.__basicsize__, ctypes.c_int64.from_address
+
+
+def _slow_addresses(arrays: Sequence[np.ndarray]) -> list[int]:
+    return [a.ctypes.data for a in arrays]
+
+
+def _fast_addresses(arrays: Sequence[np.ndarray]) -> list[int]:
+    return [_word(id(a) + _HEADER).value for a in arrays]
+
+
+def _fast_works() -> bool:
+    # `a.ctypes.data` takes a microsecond. The first word of an array after Python's own is the
+    # pointer to its data (NumPy's public PyArrayObject_fields), and CPython's id is an address.
+    if sys.implementation.name != "cpython" or hasattr(sys, "getobjects"):
+        return False
+    wholes = [np.empty(n, np.uint8) for n in (1, 7, 64)]
+    arrays = [a for whole in wholes for a in (whole, whole[1:])]
+    return _fast_addresses(arrays) == _slow_addresses(arrays)
+
+
+addresses = _fast_addresses if _fast_works() else _slow_addresses
+
+
+def address_text() -> tuple[str, dict[str, Any]]:
+    """The address of an array as a Python expression of it, and the names in that."""
+    if addresses is _slow_addresses:
+        return "{}.ctypes.data", {}
+    return f"word(id({{}}) + {_HEADER}).value", {"word": _word, "id": id}
+
+
+def plain(a: np.ndarray) -> np.ndarray:
+    """An array as kernels read it: row-major and aligned, else a copy."""
+    return a if a.flags.num & PLAIN == PLAIN else np.ascontiguousarray(a).copy()
+
+
+# -- how: on cache lines ----------------------------------------------------------------------
+# NumPy's memory begins anywhere. A vector across two lines takes two loads: products of small
+# matrices run a fifth slower on such operands.
+
+
+class Block(ctypes.Array):  # type: ignore[type-arg]
+    """The memory of one array, which nobody else knows."""
+
+    _type_, _length_ = ctypes.c_char, 0
+    whole: np.ndarray
+
+
+_blocks: dict[int, Any] = {}
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array whose content is anything; unless it is small, it begins with a cache line."""
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < SMALL:
+        return np.empty(shape, dtype)
+    whole = np.empty(nbytes + LINE, np.uint8)
+    (start,) = addresses([whole])
+    kind = _blocks.get(nbytes) or _kind(nbytes)
+    block = kind.from_address(start + -start % LINE)
+    block.whole = whole
+    return np.ndarray(shape, dtype, block)
+
+
+def _kind(nbytes: int) -> Any:
+    return _blocks.setdefault(nbytes, type("Block", (Block,), {"_length_": nbytes}))
+
+
+def slanted(address: int, nbytes: int) -> bool:
+    """Whether it would be worth something if this memory began with a cache line."""
+    return bool(address % LINE) and SMALL <= nbytes <= LARGE
+
+
+# -- whose ------------------------------------------------------------------------------------
+
+
+def exclusive(array: np.ndarray) -> bool:
+    """Whether memory is the array's alone and may be written. Views of the array hold it."""
+    flags = array.flags.num
+    if flags & _OWN or not flags & _WRITABLE:
+        return bool(flags & _WRITABLE)
+    base = array.base
+    # three hold the block: the array, this function, and the argument of getrefcount
+    return isinstance(base, Block) and sys.getrefcount(base) <= 3
