@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Gemm", "Plan", "Split", "make_plan"]
 
 MOST_CHUNKS = 32
+LINE = 64  # bytes of a cache line
+MANY = 128  # rows: enough to be worth copying vectors that lie across two lines
 FEW = 4  # rows or columns: too few to be worth transposing the other operand
 L1, L2 = 32 * 1024, 256 * 1024  # bytes that a panel and a block may take
 DEPTH = 256  # steps of k in a block
@@ -42,6 +44,7 @@ class Gemm:
     b: tuple[int, int]  # strides of k and of columns
     c: tuple[int, int]  # strides of rows and of columns
     batch: tuple[tuple[int, int, int, int], ...] = ()  # (count, strides of a, b, c)
+    lines: tuple[bool, bool] = (True, True)  # whether a and b surely begin with a cache line
 
     @property
     def size(self) -> int:
@@ -77,14 +80,19 @@ class Gemm:
         if b or (a, c) != (self.m * down[0], self.m * down[1]):
             return self
         rows = (down[0], self.a[1]), self.b, (down[1], self.c[1])
-        whole = Gemm(self.m * count, self.n, self.k, self.type, *rows, tuple(rest))
-        return whole.folded()
+        sizes = self.m * count, self.n, self.k, self.type
+        return Gemm(*sizes, *rows, tuple(rest), self.lines).folded()
 
     def swapped(self) -> Gemm:
         """The same results as C^T = B^T A^T."""
         batch = tuple((count, b, a, c) for count, a, b, c in self.batch)
         a, b, c = self.b[::-1], self.a[::-1], self.c[::-1]
-        return Gemm(self.n, self.m, self.k, self.type, a, b, c, batch)
+        return Gemm(self.n, self.m, self.k, self.type, a, b, c, batch, self.lines[::-1])
+
+    @property
+    def slanted(self) -> bool:
+        """Whether vectors of b may lie across two cache lines."""
+        return not self.lines[1] or bool(self.b[0] * self.size % LINE)
 
 
 @dataclass(frozen=True)
@@ -223,8 +231,9 @@ def _depth(gemm: Gemm, width: int, *, a: bool, b: bool) -> int:
 
 
 def _packs(gemm: Gemm) -> tuple[bool, bool]:
-    """Which operands are copied to dense panels: those that caches would not hold."""
+    """Which operands are copied to dense panels: what caches do not hold, or read in halves."""
     b = gemm.k * abs(gemm.b[0]) * gemm.size > 2 * L2 and gemm.m > 2 * FEW
+    b = b or (gemm.slanted and gemm.m >= MANY)
     a = gemm.k * abs(gemm.a[1]) * gemm.size > 4 * L2 and gemm.n >= 128
     return a and gemm.a[0] == 1, b or gemm.b[1] != 1
 
@@ -274,7 +283,7 @@ def _even(count: int, most: int) -> int:
     return ceil(count / max(1, ceil(count / max(1, most * 5 // 4))))
 
 
-THREADS = ((1, 2), (2, 4), (4, 2), (8, 1), (16, 0.25))  # how many, and how much they count
+THREADS = ((1, 3), (2, 6), (4, 2), (8, 0.5), (16, 0.1))  # how many, and how much they count
 
 
 def _grid(plan: Plan) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.fuse import fuse
+from retrograd.jit.llvm.arena import ALIGNMENT
 from retrograd.jit.llvm.carry import copy
 from retrograd.jit.llvm.control import CONTROL, write_control
 from retrograd.jit.llvm.epilogue import Epilogue, PixelEpilogue
@@ -18,13 +19,13 @@ from retrograd.jit.llvm.ready import Ahead, HostCall, Step
 from retrograd.jit.llvm.text import F32, F64, I8
 from retrograd.jit.loops.alike import signature
 from retrograd.jit.loops.analyse import operands
-from retrograd.jit.steps import Call, Course, Finished, Loops, Product, Spill, contiguous
+from retrograd.jit.steps import Call, Course, Finished, Loops, Product, Spill, View, contiguous
 from retrograd.memory.layout import layout
 from retrograd.memory.problem import Span
 from retrograd.ops.literal import Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from retrograd.ir.graph import Graph
     from retrograd.jit.llvm.info import KernelInfo
@@ -41,7 +42,11 @@ class Routine:
 
     def __init__(self, writer: Any, graph: Graph) -> None:
         self.writer, self.graph = writer, graph
-        self.steps = fuse(graph, writer.donated if graph is writer.graph else ())
+        whole = graph is writer.graph
+        donated = writer.donated if whole else ()
+        self.steps = fuse(graph, donated)
+        # what is donated is a result of the last call, which does; so does what is in the arena
+        self.sure = frozenset(donated if whole else range(len(graph.inputs)))
         self.base = len(writer.wheres)
         writer.wheres += [n.where for n in graph.nodes]
         sizes = [len(graph.inputs), *(len(n.specs) for n in graph.nodes)]
@@ -198,7 +203,7 @@ class Routine:
         if not out.size:
             return
         t = F32 if out.dtype.itemsize == 4 else F64
-        gemm = product(self.graph, s, t).folded()
+        gemm = product(self.graph, s, t, self.sure).folded()
         after = Epilogue(s, out.shape, gemm.m) if s.built else None
         info = self._product_kernel(s, gemm, after)
         nodes = [s.node, *(self.node_of(v) for v in s.roots)]
@@ -262,8 +267,8 @@ class Routine:
         w.host(call, [*(self.places[v] for v in s.inputs), *(self.places[v] for v in outs)])
 
 
-def product(graph: Graph, s: Product, t: Any) -> Gemm:
-    """The geometry of a matrix product of views."""
+def product(graph: Graph, s: Product, t: Any, sure: Collection[int]) -> Gemm:
+    """The geometry of a matrix product of views; `sure` inputs begin with a cache line."""
     out = graph.specs[s.out]
     *lead, m, n = out.shape
     node = graph.nodes[s.node]
@@ -277,4 +282,12 @@ def product(graph: Graph, s: Product, t: Any) -> Gemm:
     a, b = strides
     c = contiguous(out.shape)
     batch = tuple((count, a[i], b[i], c[i]) for i, count in enumerate(lead) if count != 1)
-    return Gemm(m, n, k, t, (a[-2], a[-1]), (b[-2], b[-1]), (c[-2], c[-1]), batch)
+    lines = _on_line(graph, s.a, sure), _on_line(graph, s.b, sure)
+    return Gemm(m, n, k, t, (a[-2], a[-1]), (b[-2], b[-1]), (c[-2], c[-1]), batch, lines)
+
+
+def _on_line(graph: Graph, view: View, sure: Collection[int]) -> bool:
+    """Whether a view surely begins with a cache line: not if the caller gave its memory."""
+    given = view.value < len(graph.inputs) and view.value not in sure
+    start = view.offset * graph.specs[view.value].dtype.itemsize
+    return not given and not start % ALIGNMENT
