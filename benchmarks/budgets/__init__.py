@@ -45,6 +45,7 @@ def measure(
     every = raced()
     made = {f["name"]: tables.against(f) for f in every}
     made |= {"what plans say": tables.promises(every)}
+    made |= {"the smallest budgets": tables.smallest(every)}
     if missed := tables.misses(every):
         made["what misses"] = missed
     made["a long recurrence"] = loops.measure(steps or (loops.STEPS if not small else 2_000))

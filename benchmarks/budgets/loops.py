@@ -60,15 +60,15 @@ def one(steps: int) -> dict[str, Any]:
         return forward, slope(lambda n: back(n, BUDGET)) - forward
 
     def fewest(n: int) -> int:
-        return advances(n, BUDGET // (4 * STATE) - 2) + 1  # and the last step of all
+        return advances(n, slots) + 1  # and the last step of all
 
     forward, backward = short()  # and all kernels are there
+    ran, slots = _counted(back, TRACED)  # and schedules
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     back(TRACED, BUDGET)
     traced = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
-    ran = _counted(back, TRACED)
     trimmed()
     base, took = status("VmRSS"), []
     most = peak(lambda: took.append(_best(lambda: back(steps, BUDGET), 1)))
@@ -79,6 +79,7 @@ def one(steps: int) -> dict[str, Any]:
         "traced": traced,
         "process": most - base,
         "ran": ran,
+        "slots": slots,
         "fewest": fewest(TRACED),
         "runs": runs,
         "forward": forward,
@@ -88,15 +89,16 @@ def one(steps: int) -> dict[str, Any]:
     }
 
 
-def _counted(back: Any, steps: int) -> int:
-    """How many steps forwards a gradient takes, as the engine's loop was seen to take them."""
+def _counted(back: Any, steps: int) -> tuple[int, int]:
+    """How many steps forwards a gradient was seen to take, and how many carries fit."""
     from retrograd.control import revolve
 
-    seen = []
+    seen, slots = [], [0]
     told = revolve.Reversal.advance
 
     def advance(self: Any, start: int, end: int) -> None:
         seen.append(end - start)
+        slots[0] = revolve.slots(self.scan)
         told(self, start, end)
 
     revolve.Reversal.advance = advance  # type: ignore[method-assign]
@@ -104,7 +106,7 @@ def _counted(back: Any, steps: int) -> int:
         back(steps, BUDGET)
     finally:
         revolve.Reversal.advance = told  # type: ignore[method-assign]
-    return steps + sum(seen)
+    return steps + sum(seen), slots[0]
 
 
 def measure(steps: int = STEPS) -> list[dict[str, Any]]:
@@ -123,7 +125,8 @@ def measure(steps: int = STEPS) -> list[dict[str, Any]]:
     f = json.loads(done.stdout)
     row = {
         "steps of 64 KiB": f"{f['steps']:,}",
-        "carries, MiB": BUDGET >> 20,
+        "budget, MiB": BUDGET >> 20,
+        "carries that fit": f["slots"] + 1,
         f"traced at most, MiB, {TRACED:,} steps": f"{f['traced'] / 2**20:.1f}",
         "process at most, MB": f"{f['process']:.1f}",
         f"forward steps / fewest, {TRACED:,} steps": f"{f['ran']:,} / {f['fewest']:,}",

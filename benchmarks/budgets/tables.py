@@ -82,7 +82,6 @@ def _promise(found: dict[str, Any]) -> dict[str, Any]:
     peaks = [p["taken"] * MB - s[0] for p, s in said if p["budget"]]
     more = [p["peak"] - p["taken"] for p in mine]
     times = [s[1] / p["best"] for p, s in said]
-    bound, least = found["plan"]["bound"], found["plan"]["minimum"]
     return {
         "model": found["name"],
         "no budget": f"{alone['peak']:.0f} MB, {_ms(alone['best'])} ms",
@@ -90,9 +89,24 @@ def _promise(found: dict[str, Any]) -> dict[str, Any]:
         "taken - predicted, bytes": f"{min(peaks):.0f} to {max(peaks):.0f}",
         "process - taken, MB": f"{min(more):.1f} to {max(more):.1f}",
         "predicted time / measured": f"{min(times):.2f} to {max(times):.2f}",
-        "smallest / bound": f"{least / MB:.1f} / {bound / MB:.1f} MB = {least / bound:.2f}",
         "to plan, s": f"{found['plan']['took']:.1f}",
     }
+
+
+def smallest(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The smallest budget that was found to do, and what is proven that none can be below."""
+    rows = []
+    for f in found:
+        bound, least = f["plan"]["bound"], f["plan"]["minimum"]
+        rows.append(
+            {
+                "model": f["name"],
+                "smallest budget found, MB": f"{least / MB:.1f}",
+                "none below, proven, MB": f"{bound / MB:.1f}",
+                "ratio": f"{least / bound:.2f}",
+            }
+        )
+    return rows
 
 
 def misses(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REASONS = {
-    "solve": "NumPy solves in float64 and keeps no factors: the backward pass factors again",
-    "inv": "NumPy inverts in float64, by solving for the identity",
-    "determinant": "NumPy factors in float64; the gradient inverts, which factors again",
-    "triangle": "by blocks of 32 rows through NumPy's general solve, in float64",
-    "cholesky": "the gradient solves by triangles, in blocks, through NumPy's general solve",
-    "qr": "NumPy factors and solves in float64",
+    "solve": "no factors are kept: the backward pass factors again",
+    "inv": "the identity is solved for, also where it is 0",
+    "determinant": "the gradient inverts, in float64, which factors again",
+    "triangle": "the triangle is packed first",
+    "cholesky": "the gradient solves by triangles, block by block",
+    "qr": "a panel is reflected column by column; q is formed in full",
     "svd": "NumPy decomposes in float64",
     "values": "NumPy decomposes in float64, and again, for vectors, in the backward pass",
     "exponential": "OpenBLAS against MKL",
-    "small": "NumPy takes one matrix after the other, in float64",
-    "fft": "SciPy's transforms, and passes of their own for conjugates; MKL has one call",
+    "small": "one matrix after the other, in panels of whole vectors",
+    "fft": "transforms of real numbers are taken apart in one more pass over each line",
 }
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 REASONS = {
     "cdist": "distances by differences, for accuracy; PyTorch's by products",
     "coordinates": "a kernel each way",
-    "pdist": "pairs are gathered row by row; the gradient takes the square of all pairs",
+    "pdist": "a kernel over the pairs; the gradient takes the square of all pairs",
     "neighbours": "distances in tiles; pairs that are near are computed again, by differences",
     "pairs": "nothing is kept: distances and function are computed again, in tiles, backward",
     "loss": "a kernel each way; the forward pass is computed again backward",

@@ -17,11 +17,11 @@ REASONS = {
     "average": "a kernel each way",
     "adaptive": "a kernel for each axis each way; of the largest, winners are looked for again",
     "norm": "a kernel each way; the statistics are computed again backward",
-    "groups": "8 channels of a group fill half a vector; statistics are made again backward",
+    "groups": "by channels, then by groups; the statistics are computed again backward",
     "resize": "a kernel for each axis each way, with the image between them in memory",
     "sample": "four corners gathered; gradients added in the order of places, on one thread",
     "ssim": "a kernel each way; the forward pass is computed again backward",
-    "boxes": "a few NumPy calls for each box that is kept",
+    "boxes": "a few NumPy calls for each 64 boxes",
 }
 LAST, FIRST = ("last", "last"), ("first", "first")
 

@@ -15,7 +15,7 @@ from retrograd.memory.eager import Budgeted
 from retrograd.memory.ledger import Ledger
 from retrograd.memory.policy import Keeping, Policy
 from retrograd.memory.sizes import bytes_of
-from retrograd.memory.spill import directory_of
+from retrograd.memory.spill import directory_of, shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,8 @@ def checkpoint(
     all the same: "nothing", "everything", "dots" (what products and convolutions made), "cheap"
     (all but what is made element by element); `names`: what `rg.name(x, "label")` labelled.
     Those in `offload` go to a file, in the directory `spill`. With a `budget` of bytes, what
-    fits is kept, as in `rg.budget`. In compiled programs the budget of `rg.jit` decides.
+    fits is kept, as in `rg.budget` with that `spill`. In compiled programs the budget of
+    `rg.jit` decides.
     """
     if f is None:
         given = {"policy": policy, "names": names, "offload": offload}
@@ -52,7 +53,9 @@ def checkpoint(
     @wraps(f)
     def checkpointed(*args: Any, **options: Any) -> Any:
         outer = region_now.get()
-        region = Budgeted(Ledger(limit), outer) if limit is not None else Keeping(outer, keeps)
+        region: Region = Keeping(outer, keeps)
+        if limit is not None:
+            region = Budgeted(Ledger(limit, shelf=shelf(directory)), outer)
         token = region_now.set(region)
         try:
             out = f(*args, **options)

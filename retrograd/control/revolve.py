@@ -1,7 +1,13 @@
-"""Scans whose backward pass keeps few carries: steps run again, as few as there can be."""
+"""Scans whose backward pass keeps few carries: steps run again, as few as there can be.
+
+On arrays, carries may also go to a file, where segments of the loop start (memory/revolve.py).
+As values of a program, and in a block with a budget, they are all in memory: the block may put
+them into its own file.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +20,14 @@ from retrograd.core.replay import region_now
 from retrograd.core.tensor import Tensor
 from retrograd.ir.evaluate import evaluate, silent
 from retrograd.ir.trace import trace
-from retrograd.memory.revolve import first_stores, reversal
+from retrograd.memory.revolve import cut, first_stores, segmented, segments
+from retrograd.memory.spill import Filed, SpillFile, solid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from retrograd.core.spec import Spec
+    from retrograd.ir.graph import Graph
 
 __all__: list[str] = []
 
@@ -33,26 +41,93 @@ def carry_bytes(scan: Scan) -> int:
 
 
 def slots(scan: Scan) -> int:
-    """How many carries fit in a scan's room, besides the first one and the one at hand."""
+    """How many carries fit in a scan's room, besides what a step needs.
+
+    That are the first carry, the one at hand, and what comes and goes while a step runs.
+    """
     assert scan.room is not None
-    return max(0, min(scan.length, scan.room // max(carry_bytes(scan), 1) - 2))
+    room = scan.room - working(scan.replace(length=1, room=None, spill=None))
+    return max(0, min(scan.length, room // max(carry_bytes(scan), 1) - 2))
+
+
+@lru_cache(maxsize=256)
+def working(scan: Scan) -> int:
+    """Bytes of a step besides carries: cotangents and sums, and what is alive on the way."""
+    back = Backward(scan, -1)  # with respect to everything
+    inputs = scan.body.inputs
+    flows = [inputs[i] for i in back.consts] + [scan.body.output_specs[i] for i in back.carry]
+    token = region_now.set(None)
+    try:
+        with using(PURE):
+            step, _ = trace(back.step, back.specs)
+    finally:
+        region_now.reset(token)
+    return sum(s.nbytes for s in flows) + max(_alive(scan.body), _alive(step))
+
+
+def _alive(graph: Graph) -> int:
+    """Bytes of values that are alive at most while a graph is evaluated, its inputs apart."""
+    specs, first = graph.specs, len(graph.inputs)
+    now = most = 0
+    for at, node in enumerate(graph.nodes):
+        now += sum(s.nbytes for s in node.specs)
+        most = max(most, now + node.op.workspace(*(specs[i] for i in node.inputs)))
+        now -= sum(specs[i].nbytes for i in graph.last_uses.get(at, ()) if i >= first)
+    return most
+
+
+def starts(scan: Scan) -> list[int]:
+    """The steps at which segments start: one, unless there is a file."""
+    free = slots(scan)
+    count = 1 if scan.spill is None else segments(scan.length, free)
+    return cut(scan.length, free, count)
 
 
 def stores(scan: Scan) -> list[int]:
     """The steps whose carry the first run stores; last, the one at hand at the end."""
-    return [*first_stores(scan.length, slots(scan)), scan.length - 1] if scan.length else []
+    if not scan.length:
+        return []
+    last = starts(scan)[-1]
+    found = first_stores(scan.length - last, slots(scan))
+    return [*(last + m for m in found), scan.length - 1]
 
 
-def first_run(scan: Scan, args: Sequence[Any]) -> tuple[list[Any], list[list[Any]]]:
+class Carries:
+    """What a first run leaves: carries in memory, and at the starts of segments in a file."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.memory: list[list[Any]] = []
+        self.files: list[Filed] = []
+        self.stores, self.starts = stores(scan), starts(scan)[1:-1]
+        self._bytes = carry_bytes(scan)
+        if self.starts:
+            assert scan.spill is not None
+            self._file = SpillFile(scan.spill, len(self.starts) * self._bytes)
+
+    def pass_by(self, position: int, carry: list[Any]) -> None:
+        """The carry before a step."""
+        while len(self.memory) < len(self.stores) and self.stores[len(self.memory)] == position:
+            self.memory.append(carry)
+        k = len(self.files)
+        if k < len(self.starts) and self.starts[k] == position:
+            whole = [c if solid(c) else np.array(c, order="K") for c in carry]
+            self.files.append(Filed(self._file, whole, k * self._bytes))
+
+    def fetch(self, k: int) -> list[Any]:
+        """The carry at the start of a segment after the first; the one before comes next."""
+        if k > 1:
+            self.files[k - 2].expect()
+        return self.files.pop().get()
+
+
+def first_run(scan: Scan, args: Sequence[Any]) -> tuple[list[Any], Carries]:
     """The results on arrays, and the carries that are stored on the way."""
-    places = stores(scan)
-    kept: list[list[Any]] = []
+    kept = Carries(scan)
     n, carry = scan.consts, list(args[scan.consts : scan.consts + scan.carry])
     ys = [np.empty(s.shape, s.dtype) for s in scan.shape()[scan.carry :]]
     with using(RAW):
         for position, t in enumerate(scan._order()):
-            while len(kept) < len(places) and places[len(kept)] == position:
-                kept.append(carry)
+            kept.pass_by(position, carry)
             xs = (x[t] for x in args[n + scan.carry :])
             outs = evaluate(scan.body, *args[:n], *carry, *xs)
             carry = [np.asarray(c) for c in outs[: scan.carry]]
@@ -89,8 +164,8 @@ class ScanFew(Composite):
 
     def forward(self, *args: Any) -> tuple[Any, ...]:
         outs, kept = first_run(self.scan, args)
-        stacked = [np.stack(row) for row in zip(*kept, strict=True)]
-        if not kept:
+        stacked = [np.stack(row) for row in zip(*kept.memory, strict=True)]
+        if not kept.memory:
             stacked = [np.empty(s.shape, s.dtype) for s in self.shape()[len(outs) :]]
         return (*outs, *stacked)
 
@@ -129,7 +204,8 @@ class ScanRevolve(Composite):
     def forward(self, *xs: Any) -> tuple[Any, ...]:
         scan, count = self.scan, len(self.scan.body.inputs)
         rows, g = xs[count : count + scan.carry], xs[count + scan.carry :]
-        kept = [list(states) for states in zip(*rows, strict=True)]
+        kept = Carries(scan)
+        kept.memory = [list(states) for states in zip(*rows, strict=True)]
         with using(RAW):
             return tuple(Reversal(scan, self.mask, xs[:count], kept, g).run())
 
@@ -162,7 +238,7 @@ class Reversal:
     """A scan backwards on arrays, from the carries that were stored."""
 
     def __init__(
-        self, scan: Scan, mask: int, args: Sequence[Any], kept: list[Any], g: Sequence[Any]
+        self, scan: Scan, mask: int, args: Sequence[Any], kept: Carries, g: Sequence[Any]
     ) -> None:
         self.scan, self.back = scan, Backward(scan, mask)
         n, inputs = scan.consts, scan.body.inputs
@@ -174,9 +250,10 @@ class Reversal:
             np.empty((scan.length, *inputs[i].shape), inputs[i].dtype) for i in self.back.xs
         ]
         self.times = scan._order()
-        self.state = kept.pop() if kept else []
-        self.slots = dict(enumerate(kept))
-        kept.clear()  # they are ours now: a slot that is used again frees what it held
+        self.kept, self.first = kept, args[n : n + scan.carry]
+        self.state = kept.memory.pop() if kept.memory else []
+        self.slots = dict(enumerate(kept.memory))
+        kept.memory.clear()  # they are ours now: a slot that is used again frees what it held
         self.body = silent(scan.body)
         self.step, captured = trace(self.back.step, self.back.specs)
         self.hidden = [t.array for t in captured]
@@ -184,9 +261,13 @@ class Reversal:
     def run(self) -> list[Any]:
         """All actions of the schedule."""
         if self.scan.length:
-            for what, a, b in reversal(self.scan.length, slots(self.scan)):
+            scan = self.scan
+            for what, a, b in segmented(scan.length, slots(scan), starts(scan)):
                 if what == "load":
                     self.state = self.slots[a]
+                elif what == "fetch":
+                    self.slots.clear()  # of the segment after it, which is done
+                    self.state = self.kept.fetch(a) if a else list(self.first)
                 elif what == "store":
                     self.slots[a] = self.state
                 elif what == "advance":
@@ -218,10 +299,10 @@ class Reversal:
 class Held:
     """Carries that a tape keeps until a backward pass takes them, and uses their memory."""
 
-    def __init__(self, kept: list[Any]) -> None:
-        self.kept: list[Any] | None = kept
+    def __init__(self, kept: Carries) -> None:
+        self.kept: Carries | None = kept
 
-    def take(self, scan: Scan, args: Sequence[Any]) -> list[Any]:
+    def take(self, scan: Scan, args: Sequence[Any]) -> Carries:
         """They; a second backward pass runs the scan again for them."""
         kept, self.kept = self.kept, None
         return first_run(scan, args)[1] if kept is None else kept
@@ -234,7 +315,7 @@ def scan_few(scan: Scan, args: Sequence[Any]) -> tuple[list[Any], Any]:
         found, kept = first_run(scan, [a.array for a in args])
         return [Tensor(o) for o in found], (list(args), Held(kept))
     # as values, which can be replayed; the reversal has its slots beside them
-    half = scan.replace(room=scan.room and scan.room // 2)
+    half = scan.replace(room=scan.room and scan.room // 2, spill=None)
     outs = apply(ScanFew(half), *args)
     cut = len(outs) - scan.carry
     return list(outs[:cut]), (list(args), list(outs[cut:]))
@@ -252,5 +333,5 @@ def scan_revolve(scan: Scan, mask: int, g: Sequence[Any], kept: Any) -> list[Any
             cotangents = [c.array for c in full]
             found = Reversal(scan, mask, arrays, states, cotangents).run()
         return Backward(scan, mask).placed([Tensor(c) for c in found])
-    half = scan.replace(room=scan.room and scan.room // 2)
+    half = scan.replace(room=scan.room and scan.room // 2, spill=None)
     return Backward(scan, mask).placed(apply(ScanRevolve(half, mask), *args, *carries, *full))

@@ -21,6 +21,7 @@ from retrograd.ir.evaluate import evaluate, silent
 from retrograd.ir.graph import Graph
 from retrograd.ir.trace import trace
 from retrograd.memory.sizes import bytes_of, room_for_loops
+from retrograd.memory.spill import directory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ class Scan(Op):
     length: int
     reverse_time: bool = False
     room: int | None = None  # bytes for the carries that the backward loop needs
+    spill: str | None = None  # the directory for those that go to a file
     outputs = ("*results",)
     saves = True
     bodied = True
@@ -245,19 +247,20 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
     budget: int | str | None = None,
+    spill: Any = False,
 ) -> tuple[Any, Any]:
     """carry, y = f(carry, x) for each x along the leading axis of xs; (last carry, all ys).
 
     carry, xs and ys are trees. The carry keeps its structure, shapes and dtypes. Tensors
     that f uses from outside are differentiated too. The backward pass needs the carry before
-    every step; with a `budget` of bytes it keeps as many as fit and runs steps again, as few as
-    can be, with the same bits.
+    every step; with a `budget` it keeps as many as fit in those bytes and runs steps again, as
+    few as can be. With `spill`, True or a directory, some go to a file: none runs again twice.
     """
     room = room_for_loops.get() if budget is None else bytes_of("scan", budget)
+    place = directory_of("scan", spill)
     first, shape_of_carry = tree.flatten(init)
-    first = [lift(c) for c in first]
     rows, shape_of_xs = tree.flatten(xs)
-    rows = [lift(x) for x in rows]
+    first, rows = [lift(c) for c in first], [lift(x) for x in rows]
     steps = _steps(rows, length)
     shape_of_y: list[Any] = []
     n = len(first)
@@ -273,10 +276,9 @@ def scan(
     graph, captured = trace(body, specs)
     _check_carry(graph, n)
     k = len(captured)
-    op = Scan(captured_first(graph, k), k, n, steps, bool(reverse), room)
+    op = Scan(captured_first(graph, k), k, n, steps, bool(reverse), room, place)
     outs = apply(op, *captured, *first, *rows)
-    carry, ys = outs[:n], outs[n:]
-    return tree.unflatten(shape_of_carry, carry), tree.unflatten(shape_of_y[0], ys)
+    return tree.unflatten(shape_of_carry, outs[:n]), tree.unflatten(shape_of_y[0], outs[n:])
 
 
 def _carried(found: Any, shape: Any) -> list[Any]:

@@ -76,6 +76,7 @@ class Op(Value):
     effect: ClassVar[str] = ""  # "ordered": never merged, removed, duplicated or replayed
     host: ClassVar[str] = ""  # why a compiled program calls NumPy for it
     native: ClassVar[str] = ""  # the kernels that a compiled program has for it
+    quicker: ClassVar[bool] = False  # they are than the library: eager mode takes them too
     saves: ClassVar[bool] = False  # `save` gives (outputs, residuals) in place of keeps
     bodied: ClassVar[bool] = False  # runs ops of its own: they widen half, they refuse
     draws: ClassVar[bool] = False  # random numbers, from keys

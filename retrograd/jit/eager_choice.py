@@ -9,6 +9,7 @@ from retrograd.core.op import Composite
 from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.loops.scatter import FEW
 from retrograd.jit.lowering import INLINE, kind_of, price_of
+from retrograd.ops.decompose.matrices import LAPACK
 from retrograd.ops.gather import AddAlongAxis
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def pays(graph: Graph, op: Any = None) -> bool:
     if max((s.size for s in graph.specs), default=0) < LIGHT or _work(graph) < WORTH:
         return False
     if op is not None:
-        if op.effect or op.host or op.careful:
+        if op.effect or op.careful or (op.host and not _quicker(graph, op)):
             return False
         own = isinstance(op, Composite) and type(op).forward is not Composite.forward
         if own and not op.fused:
@@ -38,11 +39,18 @@ def pays(graph: Graph, op: Any = None) -> bool:
     return op is not None and op.name == "reshape" and len(graph.nodes) > 1
 
 
+def _quicker(graph: Graph, op: Any) -> bool:
+    """Whether a library's op has kernels for such operands that are better."""
+    return op.quicker and kernels_of(op, graph.inputs) is not None
+
+
 def _work(graph: Graph) -> int:
     """A guess at the operations that NumPy would spend, a pass over memory as one more."""
     total = 0
     for node in graph.nodes:
         dear = price_of(graph, node) if kind_of(graph, node) == INLINE else OTHER
+        if node.op.host == LAPACK:  # each element of a matrix meets all others of its row
+            dear = max(OTHER, *graph.specs[node.inputs[0]].shape[-1:])
         read = max((graph.specs[i].size for i in node.inputs), default=0)
         total += (1 + dear) * max([read, *(s.size for s in node.specs)])
     return total

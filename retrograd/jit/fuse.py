@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from retrograd.jit.group import Builder, Built, is_cut, row_shapes
+from retrograd.jit.group import Builder, Built, Group, is_cut, row_shapes
 from retrograd.jit.in_place import free, replaced
 from retrograd.jit.loops.analyse import expressions
 from retrograd.jit.loops.arrays import Array, stored
@@ -31,6 +31,7 @@ from retrograd.jit.lowering import (
 from retrograd.jit.readers import Readers
 from retrograd.jit.sinks import sink
 from retrograd.jit.steps import Call, Finished, Loops, Product, Step, View, contiguous
+from retrograd.jit.unite import unite
 from retrograd.ops.shape import Reshape
 
 if TYPE_CHECKING:
@@ -47,15 +48,6 @@ WIDE = 24  # roots in a kernel
 ROWS = 32  # fewer rows do not occupy the threads: such reductions stay alone
 LONG = 1 << 14
 NEAR = 64  # steps back that a root looks for a kernel to join
-
-
-class Group:
-    """Roots that share their loops."""
-
-    def __init__(self, frame: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-        self.frame = frame
-        self.roots: list[int] = []  # values
-        self.built: Built | None = None
 
 
 def fuse(graph: Graph, donated: Sequence[int] = ()) -> list[Step]:
@@ -195,6 +187,7 @@ class Fusion:
             elif outs:
                 for v in outs:
                     self._join(at, [v])
+        unite(self, NEAR, WIDE)
         self.readers = Readers(self.steps, self._reads, self.graph.outputs)
         return [self._finished(at, s) for at, s in enumerate(self.steps)]
 
@@ -237,7 +230,7 @@ class Fusion:
             joint = self._agreed(group.frame, frame)
             if joint is None or not self._related(group, at, feeds=p in needs):
                 continue
-            if self._attempt(group, joint, values):
+            if self.takes(group, joint, values):
                 self.place.update(dict.fromkeys(values, p))
                 return
         group = Group(frame)
@@ -296,22 +289,22 @@ class Fusion:
         """The loops of two that share them; None if they do not."""
         (shape, inner), (other, others) = a, b
         if a == b:
-            return None if inner and self._few(a) else a
+            return None if inner and self.few(a) else a
         if shape == other and (not inner or not others):
             joint = (shape, inner or others)
-            return None if self._few(joint) else joint
+            return None if self.few(joint) else joint
         for whole, plain in ((a, b), (b, a)):
-            if is_cut(whole, plain) and not self._few(whole):
+            if is_cut(whole, plain) and not self.few(whole):
                 return whole
         rows = row_shapes(shape, inner)
-        if inner and not others and other in rows and not self._few(a):
+        if inner and not others and other in rows and not self.few(a):
             return a
         rows = row_shapes(other, others)
-        if others and not inner and shape in rows and not self._few(b):
+        if others and not inner and shape in rows and not self.few(b):
             return b
         return None
 
-    def _few(self, frame: Any) -> bool:
+    def few(self, frame: Any) -> bool:
         """Whether so few rows are reduced that the kernel would keep one thread busy."""
         shape, inner = frame
         rows, total = 1, 1
@@ -320,7 +313,8 @@ class Fusion:
             rows *= 1 if a in inner else n
         return bool(inner) and rows < ROWS and total > LONG
 
-    def _attempt(self, group: Group, frame: Any, values: list[int]) -> bool:
+    def takes(self, group: Group, frame: Any, values: list[int]) -> bool:
+        """Whether a kernel could take more roots; it has them then."""
         try:
             built = self._build(frame, [*group.roots, *values])
         except MismatchError:

@@ -17,7 +17,7 @@ from retrograd.jit.lowering import INLINE, Lowering
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Builder", "Built", "Loops", "is_cut", "row_shapes"]
+__all__ = ["Builder", "Built", "Group", "Loops", "is_cut", "row_shapes"]
 
 Loops = tuple[tuple[int, ...], tuple[int, ...]]  # a shape, and which of its axes are inner
 
@@ -30,6 +30,15 @@ class Built:
     reads: set[int]
     stores: list[int]
     checks: bool = False  # whether it may refuse what it meets
+
+
+class Group:
+    """Roots that share their loops."""
+
+    def __init__(self, frame: Loops) -> None:
+        self.frame = frame
+        self.roots: list[int] = []  # values
+        self.built: Built | None = None
 
 
 class Builder:

@@ -2,7 +2,8 @@
 
 The block is a region (core/replay.py): every op leaves what is needed to run it again, so any
 value that an op made can go. Before an op runs, room is made for its results and workspace;
-what goes first is cheap to make again, large, and long not used.
+what goes first is cheap to bring back, large, and long not used. Where a file is allowed, what
+is quicker to read than to make again goes there.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ from retrograd.core.replay import Cell, Region, Step, accounting, region_now
 from retrograd.core.spec import Spec, spec_of
 from retrograd.memory.ledger import PROCESS, Ledger, Stats
 from retrograd.memory.sizes import bytes_of, room_for_loops, shown
+from retrograd.memory.spill import directory_of, shelf, solid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from retrograd.memory.spill import Filed
 
 __all__ = ["Budgeted", "budget", "ledger_now", "stats", "track"]
 
 ledger_now: ContextVar[Ledger | None] = ContextVar("ledger", default=None)
 _THRASH = 100_000  # replays for one value: more, and nothing gets done
+_DISK = 1e-9  # seconds that a byte takes to a file or back, on a machine that is nobody's
+_CHAIN = 64  # ops that are gone, and are looked at to say what a value costs
 
 
 class _Link(Cell):
@@ -37,10 +43,37 @@ class _Link(Cell):
     __slots__ = ()
 
 
+class _Back:
+    """In place of an op whose values are in a file: to run it is to read them."""
+
+    draws = grows = False
+    bodied, effect = True, ""
+
+    def __init__(self, name: str, filed: Filed, specs: list[Spec], before: Any) -> None:
+        self.name, self.filed, self.specs = name, filed, specs
+        self.before = before  # a weak reference to what was put there before: read after it
+
+    def shape(self) -> tuple[Spec, ...]:
+        """What is in the file."""
+        return tuple(self.specs)
+
+    def workspace(self) -> int:
+        """Nothing."""
+        return 0
+
+    def forward(self) -> tuple[Any, ...]:
+        """The values; backward passes ask for the ones put there before next."""
+        found = self.filed.get()
+        before = self.before and self.before()
+        if before is not None:
+            before.expect()
+        return tuple(found)
+
+
 class Budgeted(Region):
     """A region that keeps what fits."""
 
-    __slots__ = ("__weakref__", "clock", "ledger", "locked", "now", "steps")
+    __slots__ = ("__weakref__", "clock", "last", "ledger", "locked", "now", "steps")
     counts: ClassVar[bool] = True
 
     def __init__(self, ledger: Ledger, outer: Region | None = None) -> None:
@@ -50,6 +83,7 @@ class Budgeted(Region):
         self.locked: dict[Step, int] = {}
         self.clock = 0  # nanoseconds, when the op that runs began
         self.now = 0  # counts the values that came
+        self.last: Any = None  # a weak reference to what went to the file last
 
     # -- what core asks of a region -----------------------------------------------------------
 
@@ -87,8 +121,8 @@ class Budgeted(Region):
         self.ledger.note("create", before)
 
     def ran(self, step: Step) -> None:
-        """An op was replayed."""
-        self.ledger.replayed += 1
+        """An op was replayed, or its values were read."""
+        self.ledger.replayed += not isinstance(step.op, _Back)
         assert step.values is not None
         self._keep(step, step.values)
 
@@ -198,6 +232,7 @@ class Budgeted(Region):
         if best is None:
             return False
         before = self.ledger.current
+        self._spill(best)
         best.values = None
         del self.steps[best]
         self.ledger.dropped += 1
@@ -205,9 +240,49 @@ class Budgeted(Region):
         return self.ledger.current < before or self._drop()
 
     def _price(self, step: Step) -> float:
-        """Seconds to make a step's values again, with inputs that are gone too."""
+        """Seconds to bring a step's values back, with inputs that are gone too."""
+        if isinstance(step.op, _Back):
+            return self.steps.get(step, 0) * _DISK
         gone = [i.step for i in step.inputs if isinstance(i, Cell) and i.step.values is None]
-        return step.cost + sum(s.cost for s in gone) + 1e-7
+        price = step.cost + sum(s.cost for s in gone) + 1e-7
+        return min(price, self._moved(step)) if self._files(step) else price
+
+    def _moved(self, step: Step) -> float:
+        """Seconds to the file and back."""
+        return 2 * self.steps[step] * _DISK
+
+    def _files(self, step: Step) -> bool:
+        """Whether a step's values may go to a file."""
+        whole = self.ledger.shelf is not None and step.values is not None
+        return whole and all(solid(v) for v in step.values or ())
+
+    def _spill(self, step: Step) -> None:
+        """Put values that are about to be dropped into the file, if that is cheaper."""
+        if isinstance(step.op, _Back) or not self._files(step):
+            return
+        if self._chain(step) <= self._moved(step):
+            return
+        assert self.ledger.shelf is not None
+        assert step.values is not None
+        filed = self.ledger.shelf.put(step.values)
+        specs = [spec_of(v) for v in step.values]
+        step.op = _Back(step.op.name, filed, specs, self.last)
+        step.inputs = []
+        self.last = weakref.ref(filed)
+        self.ledger.spilled += 1
+
+    def _chain(self, step: Step) -> float:
+        """Seconds to make a step's values again, with all that is gone and needed for them."""
+        todo, total = [step], 0.0
+        seen = {step}
+        while todo and len(seen) < _CHAIN:
+            step = todo.pop()
+            total += step.cost
+            cells = [i for i in step.inputs if isinstance(i, Cell)]
+            gone = {i.step for i in cells if i.step.alive(i.index) is None} - seen
+            todo += gone
+            seen |= gone
+        return total
 
     def _keep(self, step: Step, values: list[Any]) -> None:
         step.values = list(values)
@@ -247,17 +322,18 @@ def _forget(region: Any, step: Step, index: int) -> None:
 
 
 @contextmanager
-def budget(nbytes: int | str) -> Iterator[Ledger]:
+def budget(nbytes: int | str, *, spill: Any = False) -> Iterator[Ledger]:
     """Eager code within so many bytes: an int, or text such as "256 MiB".
 
     Everything that ops make in the block counts: results, gradients, what tapes keep, and the
     workspace that ops declare; what was there before does not. Values that ops made are
     dropped and come back, with the same bits. What cannot fit raises `BudgetError` at that op,
-    and all tensors are still valid. The block's value tells bytes and counts: `.current`,
-    `.peak`, `.dropped`, `.replayed`.
+    and all tensors are still valid. With `spill`, True or a directory, values that take long
+    to make again go to a file. The block's value tells bytes and counts: `.current`, `.peak`,
+    `.dropped`, `.replayed`, and `.spilled` values of `.filed` bytes.
     """
-    limit = bytes_of("budget", nbytes)
-    with _counting(Ledger(limit), limit // 2) as ledger:
+    limit, place = bytes_of("budget", nbytes), directory_of("budget", spill)
+    with _counting(Ledger(limit, shelf=shelf(place)), limit // 2) as ledger:
         yield ledger
 
 

@@ -17,6 +17,7 @@ __all__ = ["exactly", "layout"]
 _SOME = 200  # spans, up to which the last bytes are worth the time
 _FEW = 1500  # spans, up to which the slow ways are tried too
 _TINY = 14  # spans, up to which all ways are tried
+_TRIES = 2_000  # placings of those, which is all of them for six spans
 
 
 def layout(spans: Sequence[Span]) -> tuple[Mapping[object, int], int]:
@@ -103,31 +104,36 @@ def exactly(
     """The smallest arena there is, by trying every order of placing; `known` is any other.
 
     Placing the spans of an optimal layout by their offsets, each as low as it fits, finds a
-    layout that is no larger: so trying all orders is enough.
+    layout that is no larger: so trying all orders is enough. It ends after so many placings,
+    with the smallest so far.
     """
-    best = known
+    best, tries = known, 0
     count = max((s.last for s in spans), default=-1) + 1
     bound = max(profile(spans, count), default=0)
 
     def place(rest: tuple[Span, ...], placed: list[tuple[int, int, Span]], size: int) -> None:
-        nonlocal best
-        if size >= best[1] or best[1] == bound:
-            return
+        nonlocal best, tries
+        tries += 1
         if not rest:
             best = {s.name: start for start, _, s in placed}, size
             return
+        starts = [_low(placed, span) for span in rest]
         seen = set()
         for k, span in enumerate(rest):
-            start = _low(placed, span)
+            # what is left only moves up: one that is too high already ends this way
+            ends = (at + rounded(s.nbytes) for at, s in zip(starts, rest, strict=True))
+            if max(size, *ends) >= best[1] or best[1] == bound or tries > _TRIES:
+                return
             # in order of offsets: a span placed below what was placed last comes up elsewhere
-            if placed and start < placed[-1][0]:
+            if placed and starts[k] < placed[-1][0]:
                 continue
             shape = (span.nbytes, span.first, span.last)
             if shape in seen:
                 continue
             seen.add(shape)
-            end = start + rounded(span.nbytes)
-            place((*rest[:k], *rest[k + 1 :]), [*placed, (start, end, span)], max(size, end))
+            end = starts[k] + rounded(span.nbytes)
+            more = [*placed, (starts[k], end, span)]
+            place((*rest[:k], *rest[k + 1 :]), more, max(size, end))
 
     place(tuple(spans), [], 0)
     return best

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrograd.core.where import here, retold
+from retrograd.memory.spill import filed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from retrograd.memory.spill import Shelf
 
 __all__ = ["PROCESS", "Event", "Ledger", "Stats", "hold", "root"]
 
@@ -25,6 +28,8 @@ class Stats:
     budget: int | None = None
     dropped: int = 0  # values let go of
     replayed: int = 0  # ops that ran another time
+    spilled: int = 0  # values put into a file
+    filed: int = 0  # bytes that the file holds: they are in no other number here
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Ledger:
     peak: int = 0
     dropped: int = 0
     replayed: int = 0
+    spilled: int = 0
+    shelf: Shelf | None = None  # where values go that are put aside
     sizes: dict[int, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     tracks: bool = False
@@ -81,9 +88,17 @@ class Ledger:
             change = self.current - before
             self.events.append(Event(what, str(line or ""), self.current, change))
 
+    @property
+    def filed(self) -> int:
+        """Bytes in the file; of the process, in those of compiled programs."""
+        if self is PROCESS:
+            return filed()
+        return self.shelf.held if self.shelf is not None else 0
+
     def stats(self) -> Stats:
         """The numbers as they are."""
-        return Stats(self.current, self.peak, self.budget, self.dropped, self.replayed)
+        counts = (self.dropped, self.replayed, self.spilled)
+        return Stats(self.current, self.peak, self.budget, *counts, self.filed)
 
 
 def root(array: np.ndarray) -> np.ndarray:

@@ -4,6 +4,10 @@ To pull back through step t one needs the state before it. With a state stored a
 a stretch and some free slots, the best way is to advance to a middle, store there, reverse the
 second part with one slot less, and then the first part with all of them again. How far the
 middle is follows from how many steps r repetitions can reach: C(slots + r, r).
+
+With a file there are two levels. The chain is cut into segments; the first run puts the state
+at the start of each into the file. Segments are then reversed one after the other, the last
+one first, each by the schedule above with all slots in memory.
 """
 
 from __future__ import annotations
@@ -13,9 +17,9 @@ from math import comb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Action", "advances", "first_stores", "reversal"]
+__all__ = ["Action", "advances", "cut", "first_stores", "reversal", "segmented", "segments"]
 
 Action = tuple[str, int, int]
 
@@ -98,3 +102,63 @@ def _reverse(start: int, steps: int, slot: int, free: int) -> Iterator[Action]:
             if t > start:
                 yield ("advance", start, t)
             yield ("back", t, t)
+
+
+# -- two levels ------------------------------------------------------------------------------
+
+
+def segments(steps: int, slots: int) -> int:
+    """The fewest segments with which no step runs more than once again."""
+    return max(1, -(-steps // (slots + 2)))
+
+
+def cut(steps: int, slots: int, count: int) -> list[int]:
+    """Where `count` segments start, such that the fewest steps run forwards in all.
+
+    What is not in the last segment runs once more: the first run passes it by. What a segment
+    costs is convex in its length, so all but the last are equally long, or nearly.
+    """
+    if count <= 1:
+        return [0]
+    low, high = 1, steps - count + 1  # of the last; the sum is convex in it
+
+    def total(last: int) -> int:
+        each, longer = divmod(steps - last, count - 1)
+        again = (count - 1 - longer) * advances(each, slots)
+        return steps - last + again + longer * advances(each + 1, slots) + advances(last, slots)
+
+    while low < high:
+        last = (low + high) // 2
+        if total(last) <= total(last + 1):
+            high = last
+        else:
+            low = last + 1
+    each, longer = divmod(steps - low, count - 1)
+    return [k * each + min(k, longer) for k in range(count)]
+
+
+def segmented(steps: int, slots: int, starts: Sequence[int]) -> Iterator[Action]:
+    """As `reversal`, in segments; ("fetch", k, t): go to step t with the state of segment k.
+
+    The first run has stored the states of the last segment in slots 0, 1, ...
+    """
+    ends = [*starts[1:], steps]
+    for k in range(len(starts) - 1, -1, -1):
+        first, count = starts[k], ends[k] - starts[k]
+        if k < len(starts) - 1:
+            yield ("fetch", k, first)
+            yield from _forwards(first, count, slots)
+        for what, a, b in reversal(count, slots):
+            yield (what, a + first if what in ("advance", "back") else a, b + first)
+
+
+def _forwards(first: int, count: int, slots: int) -> Iterator[Action]:
+    """Through a segment, storing as a first run does."""
+    at = first
+    for slot, m in enumerate(first_stores(count, slots)):
+        if at < first + m:
+            yield ("advance", at, first + m)
+        at = first + m
+        yield ("store", slot, at)
+    if at < first + count - 1:
+        yield ("advance", at, first + count - 1)

@@ -120,18 +120,14 @@ class CumulativeProd(Op):
         return moved
 
     def jvp(self, dx, x):  # d out[t] = x[t] * d out[t-1] + dx[t] * (product of those before t)
-        ahead = shape.moveaxis(dx * self._before(x), self.axis, 0)
-        a = shape.moveaxis(x, self.axis, 0)
-        out = recur.recurrence(a, ahead, reverse=self.backwards)
-        out = recur.shift(out, self._step) if self.exclusive else out
-        return shape.moveaxis(out, 0, self.axis)
+        out = apply(recur.Recurrence(self.backwards, self.axis), x, dx * self._before(x))
+        return recur.shift(out, self._step, self.axis) if self.exclusive else out
 
     def vjp(self, g, x):
-        g = shape.moveaxis(g, self.axis, 0)
-        g = recur.shift(g, -self._step) if self.exclusive else g
-        a = recur.shift(shape.moveaxis(x, self.axis, 0), -self._step)
-        blame = recur.recurrence(a, g, reverse=not self.backwards)
-        return shape.moveaxis(blame, 0, self.axis) * self._before(x)
+        g = recur.shift(g, -self._step, self.axis) if self.exclusive else g
+        a = recur.shift(x, -self._step, self.axis)
+        blame = apply(recur.Recurrence(not self.backwards, self.axis), a, g)
+        return blame * self._before(x)
 
     def batch(self, size, args, mapped):
         return apply(CumulativeProd(self.axis + 1, self.backwards, self.exclusive), *args)

@@ -11,39 +11,39 @@ from retrograd.core.interpret import apply
 from retrograd.core.op import Linear, Op, front, function, op
 from retrograd.core.spec import Spec, same
 from retrograd.core.tensor import Tensor
-from retrograd.ops import shape
 
 __all__ = ["recurrence"]
 
 
 @op
 class Shift(Linear):
-    """x moved by `by` places along axis 0; zeros move in."""
+    """x moved by `by` places along an axis; zeros move in."""
 
     by: int = 1
+    axis: int = 0
 
     def shape(self, x: Spec) -> Spec:
         return x
 
     def forward(self, x):
         out = np.zeros_like(x)
+        to, since = (np.moveaxis(v, self.axis, 0) for v in (out, x))
         if self.by > 0:
-            out[self.by :] = x[: -self.by]
+            to[self.by :] = since[: -self.by]
         elif self.by < 0:
-            out[: self.by] = x[-self.by :]
+            to[: self.by] = since[-self.by :]
         else:
-            out[...] = x
+            to[...] = since
         return out
 
     def transpose(self, g):
-        return apply(Shift(-self.by), g)
+        return apply(Shift(-self.by, self.axis), g)
 
     def batch(self, size, args, mapped):
-        (x,) = args
-        return shape.moveaxis(apply(self, shape.moveaxis(x, 0, 1)), 1, 0)
+        return apply(Shift(self.by, self.axis + 1), *args)
 
     def lower(self, k, x, out):
-        for lane in k.lanes(out, axis=0):
+        for lane in k.lanes(out, axis=self.axis):
             for t in lane.steps():
                 out[t] = k.inside(x, t - self.by, 0)
 
@@ -52,11 +52,12 @@ class Shift(Linear):
         yield Shift(2), rng.normal(size=(5, 2))
         yield Shift(-1), rng.normal(size=(5, 2))
         yield Shift(7), rng.normal(size=(5,))
+        yield Shift(-2, 1), rng.normal(size=(2, 5))
 
 
-def shift(x: Any, by: int) -> Tensor:
-    """x moved by `by` places along axis 0."""
-    return apply(Shift(by), x)
+def shift(x: Any, by: int, axis: int = 0) -> Tensor:
+    """x moved by `by` places along an axis."""
+    return apply(Shift(by, axis), x)
 
 
 NARROW, LONG = 512, 64  # fewer elements than the one, more steps than the other: in blocks
@@ -105,9 +106,10 @@ def _blocks(a: Any, b: Any, h: Any, out: Any) -> int:
 
 @op
 class Recurrence(Op):
-    """h[t] = a[t] * h[t-1] + b[t] along axis 0, starting from zero."""
+    """h[t] = a[t] * h[t-1] + b[t] along an axis, starting from zero."""
 
     reverse_time: bool = False
+    axis: int = 0
     uniform = True
     takes = "inexact"
 
@@ -115,21 +117,23 @@ class Recurrence(Op):
         return same("recurrence", a=a, b=b)
 
     def forward(self, a, b):
-        return solve(a, b, np.zeros(b.shape[1:], b.dtype), backwards=self.reverse_time)
+        a, b = (np.moveaxis(x, self.axis, 0) for x in (a, b))
+        out = solve(a, b, np.zeros(b.shape[1:], b.dtype), backwards=self.reverse_time)
+        return np.moveaxis(out, 0, self.axis)
 
     def jvp(self, da, db, a, out):
-        return apply(self, a, da * shift(out, self.step) + db)
+        return apply(self, a, da * shift(out, self.step, self.axis) + db)
 
     def vjp(self, g, a, out):  # it names a and out, so b is never kept
-        blame = apply(Recurrence(not self.reverse_time), shift(a, -self.step), g)
-        return blame * shift(out, self.step), blame
+        after = shift(a, -self.step, self.axis)
+        blame = apply(Recurrence(not self.reverse_time, self.axis), after, g)
+        return blame * shift(out, self.step, self.axis), blame
 
     def batch(self, size, args, mapped):
-        a, b = (shape.moveaxis(x, 0, 1) for x in front(size, args, mapped))
-        return shape.moveaxis(apply(self, a, b), 1, 0)
+        return apply(Recurrence(self.reverse_time, self.axis + 1), *front(size, args, mapped))
 
     def lower(self, k, a, b, out):
-        for lane in k.lanes(out, axis=0):  # every index but time
+        for lane in k.lanes(out, axis=self.axis):  # every index but time
             h = k.var(0.0)
             for t in lane.steps(reverse=self.reverse_time):
                 h.value = a[t] * h.value + b[t]
@@ -140,6 +144,7 @@ class Recurrence(Op):
         for backwards in (False, True):
             yield Recurrence(backwards), rng.uniform(-1, 1, (6, 3)), rng.normal(size=(6, 3))
             yield Recurrence(backwards), rng.uniform(-1, 1, 67), rng.normal(size=67)
+            yield Recurrence(backwards, 1), rng.uniform(-1, 1, (2, 5)), rng.normal(size=(2, 5))
 
     @staticmethod
     def refuses(rng):

@@ -67,6 +67,17 @@ def test_the_gradient_of_a_row_op_is_one_kernel():
     assert kinds(compare(f, *arrays((200, 96), (200, 96)))) == ["loops"]
 
 
+def test_kernels_over_the_same_rows_are_one_though_they_start_on_different_arrays():
+    def f(x, y):
+        apart = x - rg.mean(x, axis=1, keepdims=True)
+        columns = rg.sum(apart, axis=0)
+        other = y - rg.mean(y, axis=1, keepdims=True)
+        return columns, other * apart
+
+    program = compare(f, *arrays((50, 130), (50, 130)))
+    assert kinds(program) == ["loops", "loops"], "rows, and columns"
+
+
 def test_rows_of_several_axes():
     compare(lambda x: rg.sum(x * x, axis=(0, 2)), *arrays((9, 33, 17)))
     compare(lambda x: nn.softmax(x, axis=1), *arrays((9, 33, 17)))

@@ -208,6 +208,7 @@ POLICIES = [
     {"names": ["hidden"]},
     {"offload": ["hidden"]},
     {"budget": "40 KiB"},
+    {"budget": "40 KiB", "spill": True},
 ]
 
 

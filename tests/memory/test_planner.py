@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retrograd.memory.bound import proven
 from retrograd.memory.evict import scheduled
 from retrograd.memory.exact import smallest
 from retrograd.memory.frontier import cheapest, frontier
@@ -172,6 +173,33 @@ def test_one_byte_less_than_the_smallest_is_refused(less, problem):
     choices = frontier(problem)
     assert cheapest(choices, choices[0].size) is not None
     assert cheapest(choices, choices[0].size - less) is None
+
+
+@given(problems(most=5))
+def test_nothing_is_below_the_proven_bound(problem):
+    """All schedules with two runs more than there are units, and whatever was found."""
+    bound = proven(problem)
+    assert problem.bound <= bound <= frontier(problem)[0].size
+    most = len(problem.units) + (2 if len(problem.units) < 5 else 1)
+    assert all(s.live >= bound for s in every_schedule(problem, most))
+
+
+def test_what_lives_beside_a_step_is_in_the_bound():
+    """A gradient lives while the value that it will meet is made again."""
+    problem = chain(20)
+    space = tuple(replace(u, workspace=1024) if u.writes[0] <= 20 else u for u in problem.units)
+    problem = replace(problem, units=space)
+    assert problem.bound == 3 * 1024  # each step by itself
+    assert proven(problem) == 4 * 1024
+    filed = replace(problem, disk=1e-9, sizes=(1 << 14,) * len(problem.sizes))
+    assert proven(filed) == filed.bound
+
+
+def test_what_runs_once_and_is_read_later_is_in_the_bound():
+    units = (Unit((0,), (1,), replays=False), Unit((1,), (2,)), Unit((2,), (3,)))
+    problem = Problem((*units, Unit((1, 3), (4,))), (64, 1024, 64, 2048, 64), frozenset({0, 4}))
+    assert problem.bound == 1024 + 2048
+    assert proven(problem) == 1024 + 64 + 2048
 
 
 def test_a_small_chain_is_solved_exactly():

@@ -12,6 +12,7 @@ from retrograd.jit.llvm.ready import hosted
 from retrograd.jit.llvm.units import problem_of
 from retrograd.jit.spares import spares
 from retrograd.jit.steps import Course, Spill
+from retrograd.memory.bound import proven
 from retrograd.memory.frontier import Choice, cheapest, frontier
 from retrograd.memory.problem import rounded
 from retrograd.memory.sizes import shown
@@ -55,10 +56,10 @@ class Plans:
         """The smallest budget that was found to do."""
         return self.choices[0].size + self.fixed
 
-    @property
+    @cached_property
     def bound(self) -> int:
         """No plan does with less."""
-        return self.problem.bound + self.fixed
+        return proven(self.problem) + self.fixed
 
     def within(self, who: str, budget: int) -> Course:
         """The plan that takes least time of those that fit."""

@@ -12,7 +12,7 @@ from retrograd.jit.llvm.text import I64, PTR, Module, Type, Val
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Pack", "Slab", "Spill"]
+__all__ = ["Pack", "Slab", "Spill", "transposed"]
 
 NEXT = 4  # rows from the one that is read whole to the one that is called for
 
@@ -102,7 +102,7 @@ class Pack:
                 self._row(f, source, (range(g, lanes, short), valid), first, have)
                 for g in range(short)
             ]
-            for n, x in enumerate(_transposed(f, rows, short)[:have]):
+            for n, x in enumerate(transposed(f, rows, short)[:have]):
                 f.store(x, f.at(target, (first + n) * self.width, self.type))
 
     def _row(self, f: Fn, source: Val, rows: tuple[range, int], first: int, have: int) -> Val:
@@ -134,7 +134,7 @@ class Pack:
                 f.store(f.zero(t), f.at(target, lane.i, t))
 
 
-def _transposed(f: Fn, rows: Sequence[Val], short: int) -> list[Val]:
+def transposed(f: Fn, rows: Sequence[Val], short: int) -> list[Val]:
     """Squares of `short` side by side, each transposed: interleave halves until done."""
     rows, lanes, turn = list(rows), rows[0].type.lanes, 1
     while turn < short:

@@ -8,7 +8,13 @@ from retrograd.jit.llvm.attention_kernels import AttentionGradKernels, Attention
 from retrograd.jit.llvm.causal_kernels import CausalBackKernels, CausalKernels
 from retrograd.jit.llvm.cholesky_kernels import CholeskyGradKernels, CholeskyKernels
 from retrograd.jit.llvm.conv_kernels import ConvKernels
-from retrograd.jit.llvm.pooling_kernels import PoolKernels
+from retrograd.jit.llvm.fft_kernels import FourierKernels
+from retrograd.jit.llvm.lu_cofactors import CofactorsKernels
+from retrograd.jit.llvm.lu_determinant import DetKernels, SlogdetKernels
+from retrograd.jit.llvm.lu_kernels import InvKernels, SolveKernels
+from retrograd.jit.llvm.pairs import PairsKernels
+from retrograd.jit.llvm.pooling_kernels import PoolKernels, SpanKernels
+from retrograd.jit.llvm.qr_kernels import QrKernels
 from retrograd.jit.llvm.recurrent import RecurrentGradKernels, RecurrentKernels
 from retrograd.jit.llvm.selective_kernels import ScanBackKernels, ScanKernels
 from retrograd.jit.llvm.ssd_kernels import (
@@ -36,20 +42,29 @@ KERNELS: dict[str, type[Kernels]] = {
     "attention back": AttentionGradKernels,
     "causal convolution": CausalKernels,
     "causal convolution back": CausalBackKernels,
-    "cholesky": CholeskyKernels,
     "cholesky back": CholeskyGradKernels,
+    "cholesky factor": CholeskyKernels,
     "convolution": ConvKernels,
+    "determinant": DetKernels,
     "double ssd": DoubleKernels,
     "double ssd back": DoubleBackKernels,
+    "householder": QrKernels,
+    "inverse": InvKernels,
+    "minors": CofactorsKernels,
+    "pairs within": PairsKernels,
     "pool": PoolKernels,
     "recurrent": RecurrentKernels,
     "recurrent back": RecurrentGradKernels,
     "selective scan": ScanKernels,
     "selective scan back": ScanBackKernels,
+    "signed logarithm of determinant": SlogdetKernels,
     "single ssd": SingleKernels,
     "single ssd back": SingleBackKernels,
+    "span": SpanKernels,
     "ssd": SsdKernels,
     "ssd back": SsdBackKernels,
+    "system": SolveKernels,
+    "transform": FourierKernels,
     "triangle": TriangleKernels,
 }
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from retrograd.core.spec import Spec
     from retrograd.jit.llvm.info import KernelInfo
 
-__all__ = ["REAL", "Kernels"]
+__all__ = ["PARTS", "REAL", "Kernels"]
 
 REAL = {"float32": F32, "float64": F64}
+PARTS = {**REAL, "complex64": F32, "complex128": F64}  # of a number
 
 
 class Kernels(ABC):
@@ -43,7 +44,7 @@ class Kernels(ABC):
         self.launches: list[tuple[KernelInfo, tuple[int, ...]]] = []
         self.temporaries: tuple[int, ...] = ()  # bytes of each
         name = f"{op.name}{writer.fresh()}"
-        self.make(op, specs, REAL[specs[0].dtype.name], name)
+        self.make(op, specs, PARTS[specs[0].dtype.name], name)
         self.size = sum(map(rounded, self.temporaries))
 
     @classmethod

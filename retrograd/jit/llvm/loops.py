@@ -7,7 +7,6 @@ sums, products, extrema collect in a vector that is folded after the loop, in on
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +16,11 @@ from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.numbers import compute, even, kind_of
 from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, together
-from retrograd.jit.llvm.places import Places
 from retrograd.jit.llvm.text import I64, PTR, Type, Val
 from retrograd.jit.llvm.values import Num, constant, grouped
+from retrograd.jit.llvm.walks import Walks
 from retrograd.jit.loops.analyse import (
     Reduction,
-    assigned,
     expressions,
     invariants,
     operands,
@@ -71,7 +69,7 @@ def _nbytes(b: Buffer) -> int:
     return int(np.prod(b.shape)) * b.dtype.itemsize
 
 
-class Writer(Places):
+class Writer(Walks):
     """One kernel being written."""
 
     def __init__(self, f: Fn, kernel: Kernel, order: list[Buffer]) -> None:
@@ -88,7 +86,6 @@ class Writer(Places):
                 self.turns *= max(1, some if s.until is None else min(some, FEW))
                 break
         self.memos: list[dict[Any, Num]] = [{}]
-        self.vars: dict[tuple[Var, int], Num] = {}
 
     def _width(self) -> int:
         """Lanes: as many as fit of the smallest float, or of 4 bytes where there is none."""
@@ -190,8 +187,9 @@ class Writer(Places):
         left = axis.extent - start
         lanes = [lane < left for lane in range(self.lanes)]
         self.mask = self.f.vector(Type("i", 1, self.lanes), lanes)
+        self.left = left
         self._inside(axis, start, body)
-        self.mask = None
+        self.mask = self.left = None
 
     # -- statements --------------------------------------------------------------------------
 
@@ -203,7 +201,7 @@ class Writer(Places):
                 self._ahead(stmts, at)
                 self.store(s.buffer, s.index, self.value(s.expr))
             elif self.vertical or self.vector not in s.axes:
-                self._plain(s)
+                self.plain(s)
             else:
                 self._horizontal(s)
 
@@ -221,62 +219,18 @@ class Writer(Places):
         lanes = self.lanes if self.vertical else 0
         return tuple(self.f.splat(v, lanes) for v in x)
 
-    def _plain(self, loop: For) -> None:
-        """A loop as it is written, its variables carried from turn to turn."""
-        entry, last = assigned(loop.body)
-        held = list(entry)
-        carry = [self._current(v, entry[v]) for v in held]
-        self._hoist(loop.body, set(loop.axes))
-
-        def body() -> list[Num]:
-            self._block(loop.body)
-            return [self.vars[v, last[v]] for v in held]
-
-        found = self._nest(list(loop.axes), held, entry, carry, body, loop)
-        for v, x in zip(held, found, strict=True):
-            self.vars[v, last[v]] = x
-
     def _current(self, var: Var, turn: int) -> Num:
         if turn == 0 and (var, 0) not in self.vars:
             start = number(self.kernel.table, var.init, var.dtype or np.asarray(var.init).dtype)
             self.vars[var, 0] = self._held(var, self.value(start))
         return self.vars[var, turn]
 
-    def _nest(
-        self,
-        axes: list[Axis],
-        held: list[Var],
-        entry: dict[Var, int],
-        carry: list[Num],
-        body: Callable[[], list[Num]],
-        loop: For,
-    ) -> list[Num]:
-        if not axes:
-            for v, x in zip(held, carry, strict=True):
-                self.vars[v, entry[v]] = x
-            return body()
-        sizes = [len(c) for c in carry]
-        given = [v for c in carry for v in c]
-        unless = None
-        if loop.until is not None:
-            unless = partial(self.over, sum(sizes[: held.index(loop.until)]))
-        with self.f.loop(0, axes[0].extent, 1, given, down=loop.reverse, unless=unless) as at:
-            out: list[Num] = []
-
-            def turn() -> None:
-                inner = grouped(at.carry, sizes)
-                out[:] = self._nest(axes[1:], held, entry, inner, body, loop)
-
-            self._inside(axes[0], at.i, turn)
-            at.next = [v for x in out for v in x]
-        return grouped(at.results, sizes)
-
     def _horizontal(self, loop: For) -> None:
         """Lanes along the last inner axis; reductions collect in vectors."""
         found = reductions(loop)
         if found is None or not self.lanes:
             lanes, self.lanes = self.lanes, 0
-            self._plain(loop)
+            self.plain(loop)
             self.lanes = lanes
             return
         starts = [self._identity(r) for r in found]

@@ -8,6 +8,7 @@ from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.text import I1, I8, I64, PTR, Int, Type, Val
 from retrograd.jit.llvm.values import Num, in_memory, narrowed, widened
+from retrograd.jit.loops.analyse import shared
 from retrograd.jit.loops.index import Axis, Dynamic, Quotient
 
 if TYPE_CHECKING:
@@ -117,7 +118,35 @@ class Places:
             if self.streams:
                 prefetch(f, f.at(spot, AHEAD, I8))
             return f.load(wide, spot) if on is None else f.masked_load(wide, spot, on)
+        found = self._repeated(base, ix, t)
+        if found is not None:
+            return found
         return f.gather(t.by(self.lanes), base, self._lanes_of(first, step, rest), self._on())
+
+    def _repeated(self, base: Val, ix: Ix, t: Type) -> Val | None:
+        """Elements that several lanes in a row share: one for all of them, or one for each few.
+
+        Vectors begin at multiples of their length.
+        """
+        f, vector = self.f, self.vector
+        if vector is None or self.mask is not None:
+            return None
+        atom = shared(ix, vector)
+        if atom is None:
+            return None
+        others = type(ix)(ix.const, {a: c for a, c in ix.terms.items() if a is not atom})
+        first, step, rest = self.spread(others)
+        if step or rest is not None:
+            return None
+        at = f.integer(self.at[vector])
+        at = f.div(at, f.const(at.type, atom.by), signed=False)
+        spot = f.at(base, f.plus(first, f.times(at, ix.terms[atom])), t)
+        if atom.by % self.lanes == 0:
+            return f.load(t, spot)
+        if self.lanes % atom.by or ix.terms[atom] != 1:
+            return None
+        few = f.load(t.by(self.lanes // atom.by), spot)
+        return f.shuffle(few, None, [n // atom.by for n in range(self.lanes)])
 
     def _on(self) -> Val | None:
         """The mask of the lanes that are on, as a vector."""

@@ -1,6 +1,7 @@
 """Pools in LLVM IR: the largest and the sum of windows, and what gradients spread over them.
 
-    largest, sum:  x -> out         for each window, the channels side by side in vectors
+    largest, sum, mean:
+                   x -> out         for each window, the channels side by side in vectors
     pull:          y, x -> out      y of each window to the first of its largest elements
     spread:        y -> out         y of each window to all of its elements
 
@@ -67,11 +68,11 @@ def axes_of(op: Any, sizes: Sequence[int]) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True)
 class Pooling:
-    """A kernel of one of the four."""
+    """A kernel of one of the five."""
 
     module: Module
     name: str
-    kind: str  # largest, sum, pull, spread
+    kind: str  # largest, sum, mean, pull, spread
     batch: int
     own: tuple[Axis, ...]
     channels: int
@@ -103,7 +104,7 @@ class Pooling:
     @property
     def gathers(self) -> bool:
         """Whether each window has a result of its own."""
-        return self.kind in ("largest", "sum")
+        return self.kind in ("largest", "sum", "mean")
 
     @cached_property
     def apart(self) -> bool:
@@ -260,10 +261,17 @@ class Pooling:
 
         def add(at: Val, _: Val, carry: list[Val]) -> list[Val]:
             v = load_some(f, t, at, window.kept)
-            return [f.add(carry[0], v) if self.kind == "sum" else self._larger(f, v, carry[0])]
+            more = self._larger(f, v, carry[0]) if self.kind == "largest" else None
+            return [more or f.add(carry[0], v)]
 
-        start = f.const(t, 0.0 if self.kind == "sum" else -np.inf)
-        return self._loops(f, window, x, [start], add)[0]
+        start = f.const(t, -np.inf if self.kind == "largest" else 0.0)
+        found = self._loops(f, window, x, [start], add)[0]
+        if self.kind != "mean":
+            return found
+        count: Int = window.taps
+        for n in window.counts:
+            count = f.times(n, count)
+        return f.div(found, f.splat(f.convert("sitofp", f.integer(count), self.type), t.lanes))
 
     def _larger(self, f: Fn, v: Val, best: Val) -> Val:
         """NaN, once it is there, stays."""

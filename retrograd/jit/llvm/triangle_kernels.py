@@ -13,8 +13,9 @@ from retrograd.jit.llvm.conv_chunks import MOST_CHUNKS, parted
 from retrograd.jit.llvm.faults import MATRIX, of_matrices
 from retrograd.jit.llvm.text import I8, I64, Int, Val
 from retrograd.jit.llvm.triangle_few import write_column
-from retrograd.jit.llvm.triangle_pack import Lines, clear, dealt, kinds, write_fill
-from retrograd.jit.llvm.triangle_stages import Staged, moved
+from retrograd.jit.llvm.triangle_pack import Lines, clear, dealt, write_fill
+from retrograd.jit.llvm.triangle_sides import Sides, stacked
+from retrograd.jit.llvm.triangle_stages import moved
 from retrograd.jit.llvm.triangle_tile import BACK, FORWARD, Panels, write_rows
 from retrograd.memory.problem import rounded
 
@@ -33,7 +34,7 @@ MEDIUM, MANY = 16, 8  # the same if there are many, and how many are
 NEAR, LEAST = 1 << 19, 8  # bytes of panels that go together; groups of panels, for threads
 
 
-class TriangleKernels(Staged):
+class TriangleKernels(Sides):
     """SolveTriangular."""
 
     fails = True
@@ -44,7 +45,7 @@ class TriangleKernels(Staged):
         (*own, n, _), (*_, m) = specs[0].shape, specs[1].shape
         self.op, self.of, self.own = op, specs[0].shape, prod(own)
         self.order = FORWARD if op.upper == op.turned else BACK
-        self.dims = _stack([s.shape[:-2] for s in specs], (n * n, n * m, n * m))
+        self.dims = stacked([s.shape[:-2] for s in specs], (n * n, n * m, n * m))
         self.stack = prod(length for length, *_ in self.dims)
         self.s = Panels.of(self.writer.machine, n, self.type)
         self.columns = m
@@ -76,11 +77,6 @@ class TriangleKernels(Staged):
             self.stage("pack", self.pack, chunks[0], (0, work[1]))
             room = rounded(self.group * panel)
             self.stage("solve", self.solve, chunks[1], (work[0], 0), room)
-
-    @property
-    def panels(self) -> int:
-        """Panels of one right-hand side."""
-        return ceil(self.columns / self.width)
 
     def body(self, at: Places) -> None:
         """All launches."""
@@ -165,7 +161,7 @@ class TriangleKernels(Staged):
 
         with f.loop(*bounds) as loop:
             here = panel(loop.i)
-            self._move(f, {**at, "panel": here}, loop.i, out=False)
+            self.move(f, {**at, "panel": here}, loop.i, out=False)
             if s.tail:
                 clear(f, f.at(here, s.n * w, t), (s.rows - s.n) * w * s.size)
         with f.loop(0, s.count, down=self.order == BACK) as down:
@@ -178,51 +174,4 @@ class TriangleKernels(Staged):
                 x = f.at(panel(loop.i), f.times(row, w) if back else 0, t)
                 f.call(rows, None, by, x, count)
         with f.loop(*bounds) as loop:
-            self._move(f, {**at, "panel": panel(loop.i)}, loop.i, out=True)
-
-    def _move(self, f: Fn, at: Places, k: Val, *, out: bool) -> None:
-        """Columns of a right-hand side to a panel, or back."""
-        if self.gathers:
-            self._gather(f, at, k, out=out)
-            return
-        w, t, panel = self.width, self.type, at["panel"]
-        side = f.at(at["out" if out else "x2"], f.times(k, w), t)
-        for columns in kinds(f, k, self.columns, w):
-            if out:
-                lines, ends = Lines(t, columns, w, self.m), (panel, side)
-            else:
-                lines, ends = Lines(t, columns, self.m, w, w), (side, panel)
-            f.call(lines.write(f.module), None, *ends, f.const(I64, self.s.n))
-
-    def _gather(self, f: Fn, at: Places, k: Val, *, out: bool) -> None:
-        """The same, where columns come from several matrices."""
-        w, t, n, m = self.width, self.type, self.s.n, self.m
-        with f.loop(0, w) as across:
-            column = f.plus(f.times(k, w), across.i)
-            exists = f.compare("slt", f.integer(column), f.const(I64, self.columns))
-            target = f.at(at["panel"], across.i, t)
-            with f.when(exists):
-                matrix, within = parted(f, column, m)
-                skip = f.plus(f.times(matrix, n * m), within)
-                side = f.at(at["out" if out else "x2"], skip, t)
-                ends, steps = ((target, side), (w, m)) if out else ((side, target), (m, w))
-                f.call(Lines(t, 1, *steps).write(f.module), None, *ends, f.const(I64, self.s.n))
-            if not out:
-                rest = f.bitwise("xor", exists, f.const(exists.type, 1))
-                with f.when(rest), f.loop(0, n) as down:
-                    f.store(f.zero(t), f.at(target, f.times(down.i, w), t))
-
-
-def _stack(leads: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The axes of a stack, and each operand's strides along them; the result's come last."""
-    ndim = max(map(len, leads))
-    padded = [(1,) * (ndim - len(lead)) + tuple(lead) for lead in leads]
-    shape = [max(lengths) for lengths in zip(*padded, strict=True)]
-    strides = []
-    for lead, size in zip([*padded, shape], sizes, strict=True):
-        steps: list[Int] = []
-        for length in lead[::-1]:
-            steps.append(0 if length == 1 else size)
-            size *= length
-        strides.append(steps[::-1])
-    return list(zip(shape, *strides, strict=True))  # type: ignore[arg-type]
+            self.move(f, {**at, "panel": panel(loop.i)}, loop.i, out=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from retrograd.jit.loops.expr import CHECKS, Assign, Buffer, Expr, For, Store, Var, dynamics
-from retrograd.jit.loops.index import Dynamic
+from retrograd.jit.loops.index import Dynamic, Quotient
 from retrograd.jit.loops.vocabulary import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ __all__ = [
     "plain_columns",
     "plain_lines",
     "reductions",
+    "shared",
     "stride",
     "vector_axis",
+    "without",
 ]
 
 
@@ -110,21 +112,30 @@ def vector_axis(kernel: Kernel) -> tuple[Axis | None, bool]:
     outer = [a for a in kernel.axes if a.extent > 1]
     inner = [s.axes[-1] for s in loops if s.axes and reductions(s) is not None]
     seen = list(accesses(kernel.body))
-    best: tuple[int, Axis | None, bool] = (0, None, True)
+    busy = list(accesses(loops)) or seen  # what is done in each turn of a loop counts first
+    best: tuple[tuple[int, int], Axis | None, bool] = ((0, 0), None, True)
     for axis, vertical in [*((a, True) for a in reversed(outer)), *((a, False) for a in inner)]:
         if not vertical and any(axis not in s.axes for s in loops):
             continue
         if vertical and axis.extent <= NARROW and any(a.extent >= LONG for a in outer):
             continue  # most lanes would be idle
-        near = sum(2 if s == 1 else 1 if s == 0 else 0 for s in (stride(i, axis) for i in seen))
-        score = near * 4 + (2 if axis.extent >= 16 else 0) + (1 if vertical else 0)
-        if any(stride(i, axis) == 1 for i in seen):
-            score += 1000
+        score = (
+            _nearness(busy, axis, vertical=vertical),
+            _nearness(seen, axis, vertical=vertical),
+        )
         if score > best[0]:
             best = (score, axis, vertical)
     if best[1] is None and outer:
         return outer[-1], True
     return best[1], best[2]
+
+
+def _nearness(seen: Sequence[Ix], axis: Axis, *, vertical: bool) -> int:
+    """How well an axis would do as lanes: whether elements lie side by side along it."""
+    steps = [stride(i, axis) for i in seen]
+    near = sum(2 if s == 1 else 1 if s == 0 else 0 for s in steps)
+    score = near * 4 + (2 if axis.extent >= 16 else 0) + (1 if vertical else 0)
+    return score + (1000 if 1 in steps else 0)
 
 
 SCALAR = CHECKS | {"guard", "place", "cast", "complex", "rem"}  # not said in wide vectors
@@ -147,7 +158,18 @@ def plain_lines(kernel: Kernel, vector: Axis) -> bool:
         plain = e.op not in SCALAR and e.dtype.name in ("float32", "bool")
         if not plain and vector in e.axes:
             return False
-    return all(stride(ix, vector) in (0, 1) for ix in accesses(kernel.body))
+    return all(
+        stride(ix, vector) in (0, 1) or shared(ix, vector) for ix in accesses(kernel.body)
+    )
+
+
+def shared(ix: Ix, axis: Axis) -> Quotient | None:
+    """What says which element several turns of an axis in a row have in common, if they do."""
+    found = [a for a in ix.terms if isinstance(a, Quotient) and a.of == type(ix).of(axis)]
+    if len(found) != 1:
+        return None
+    others = type(ix)(ix.const, {a: c for a, c in ix.terms.items() if a is not found[0]})
+    return None if axis in others.axes() else found[0]
 
 
 def jumps(kernel: Kernel) -> bool:

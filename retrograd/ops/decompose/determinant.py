@@ -15,8 +15,8 @@ from retrograd.core.interpret import apply, constant, lift
 from retrograd.core.op import Op, aligned, op
 from retrograd.core.spec import Spec, broadcast_shapes
 from retrograd.core.tensor import Tensor
+from retrograd.ops import cast, linalg, reduce, select, shape
 from retrograd.ops import complex as complex_
-from retrograd.ops import linalg, reduce, select, shape
 from retrograd.ops.decompose import solve
 from retrograd.ops.decompose.matrices import (
     LAPACK,
@@ -65,6 +65,9 @@ class Det(Determinant):
     Keeps x. The second derivative holds at singular matrices as well; higher ones do not.
     """
 
+    native = "determinant"
+    quicker = True
+
     def shape(self, x: Spec) -> Spec:
         square("det", x)
         return x.with_shape(x.shape[:-2])
@@ -73,10 +76,10 @@ class Det(Determinant):
         return np.linalg.det(x)
 
     def jvp(self, dx, x):
-        return paired(apply(COFACTORS, x), dx)
+        return paired(cofactors(x), dx)
 
     def vjp(self, g, x):
-        return cell(g) * apply(COFACTORS, x)
+        return cell(g) * cofactors(x)
 
     @staticmethod
     def samples(rng):
@@ -131,6 +134,9 @@ class Cofactors(Determinant):
     Well-conditioned matrices give det(x) * inv(x).mT; others go by their singular values.
     Both are found in float64, whatever x is.
     """
+
+    native = "minors"
+    quicker = True
 
     def shape(self, x: Spec) -> Spec:
         square("cofactors", x)
@@ -225,6 +231,13 @@ class CofactorsPush(Determinant):
 COFACTORS, COFACTORS_PUSH = Cofactors(), CofactorsPush()
 
 
+def cofactors(x: Any) -> Any:
+    """The cofactors; of single precision too, their kernels are for double."""
+    if x.dtype != dt.float32:
+        return apply(COFACTORS, x)
+    return cast.astype(apply(COFACTORS, cast.astype(x, dt.float64)), x.dtype)
+
+
 def third(x: Any, y: Any, z: Any) -> Any:
     """The third derivative of det along y and z, of matrices that are not singular."""
     inverse = apply(solve.Inv(check=False), x)
@@ -244,6 +257,8 @@ class Slogdet(Determinant):
     """
 
     outputs = ("sign", "logabsdet")
+    native = "signed logarithm of determinant"
+    quicker = True
 
     def shape(self, x: Spec) -> tuple[Spec, Spec]:
         square("slogdet", x)

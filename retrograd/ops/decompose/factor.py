@@ -46,7 +46,8 @@ class Cholesky(Op):
     uniform = True
     takes = "inexact"
     host = LAPACK
-    native = "cholesky"
+    native = "cholesky factor"
+    quicker = True
 
     def shape(self, x: Spec) -> Spec:
         square("cholesky", x)
@@ -161,6 +162,8 @@ class Qr(Op):
     uniform = True
     takes = "inexact"
     host = LAPACK
+    native = "householder"
+    quicker = True
 
     def shape(self, x: Spec) -> tuple[Spec, Spec]:
         matrices("qr", x)

@@ -77,11 +77,16 @@ def folded(f: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @op
 class Solve(System):
-    """The x of x1 @ x = x2, for matrices x2. A singular matrix is refused."""
+    """The x of x1 @ x = x2, or x1.mT @ x = x2, for matrices x2. Singular ones are refused."""
+
+    turned: bool = False
+    native = "system"
+    quicker = True
 
     def forward(self, x1, x2):
         try:
-            return folded(np.linalg.solve, x1, x2)
+            a = np.swapaxes(x1, -2, -1) if self.turned and x1.ndim > 1 else x1
+            return folded(np.linalg.solve, a, x2)
         except (np.linalg.LinAlgError, ValueError):
             self.shape(spec_of(x1), spec_of(x2))
             run("solve", "is singular", np.linalg.inv, x1, name="x1")
@@ -90,20 +95,23 @@ class Solve(System):
     def jvp(self, dx1=None, dx2=None, x1=None, out=None):
         if dx1 is None:
             return apply(self, x1, dx2)
-        change = times(dx1, out)
+        change = times(linalg.matrix_transpose(dx1) if self.turned else dx1, out)
         return apply(self, x1, -change if dx2 is None else dx2 - change)
 
     def vjp(self, g, x1, out):
         g2 = self.vjp_x2(g, x1)
-        return -product(g2, out, x1), g2
+        pair = (out, g2) if self.turned else (g2, out)
+        return -product(*pair, x1), g2
 
     def vjp_x2(self, g, x1):
-        return apply(self, linalg.matrix_transpose(x1), g)
+        return apply(self.replace(turned=not self.turned), x1, g)
 
     @staticmethod
     def samples(rng):
         a = rng.normal(size=(2, 3, 3)) + 3 * np.eye(3)
         yield Solve(), a[0], rng.normal(size=(3, 2))
+        yield Solve(turned=True), a[0], rng.normal(size=(3, 2))
+        yield Solve(turned=True), a, rng.normal(size=(4, 1, 3, 1))
         yield Solve(), a, rng.normal(size=(4, 1, 3, 1))
         yield Solve(), a[0], rng.normal(size=(2, 2, 3, 1))
         yield Solve(), a[0] + 1j * a[1], rng.normal(size=(3, 1)) + 1j * rng.normal(size=(3, 1))
@@ -157,6 +165,8 @@ class Inv(Op):
     uniform = True
     takes = "inexact"
     host = LAPACK
+    native = "inverse"
+    quicker = True
 
     def shape(self, x: Spec) -> Spec:
         square("inv", x)
@@ -207,6 +217,7 @@ class SolveTriangular(System):
     turned: bool = False
     unit_diagonal: bool = False
     native = "triangle"
+    quicker = True
 
     def forward(self, x1, x2):
         self.shape(spec_of(x1), spec_of(x2))

@@ -137,6 +137,7 @@ class Condensed(Op):
 
     metric: str
     p: float = 1.0
+    native = "pairs within"
     grows = True
     uniform: ClassVar[bool] = True
     takes: ClassVar[str] = "floating"

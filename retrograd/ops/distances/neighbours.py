@@ -77,20 +77,41 @@ class Nearest(Op):
         yield Nearest(3, "squared", others=True), x, x, "there are 2 to choose from"
 
 
+MANY = 4  # times k: rows with more candidates are sorted whole
+
+
 def _smallest(found: np.ndarray, k: int) -> np.ndarray:
     """Columns of the k smallest in each row, by size and then by column."""
-    if not 0 < k < found.shape[1]:
+    count, width = found.shape
+    if not 0 < k < width:
         return np.argsort(found, axis=1, kind="stable")[:, :k]
-    limit = np.partition(found, k - 1, axis=1)[:, k - 1 : k]
-    chosen = np.empty((len(found), k), np.int64)
-    inside = found <= limit
-    many = inside.sum(1)
-    plain = many == k  # no ties at the limit, and no NaN
-    chosen[plain] = np.nonzero(inside[plain])[1].reshape(-1, k)
-    for i in np.flatnonzero(~plain):
+    at = np.flatnonzero(found <= _bound(found, k))
+    rows, columns = np.divmod(at, width)
+    many = np.bincount(rows, minlength=count)
+    odd = (many < k) | (many > MANY * k)  # NaN in the first, as many equal ones in the other
+    first = np.cumsum(many) - many
+    values = np.full((count, many[~odd].max(initial=k)), np.inf, found.dtype)
+    which = np.zeros(values.shape, np.int64)
+    some = ~odd[rows]
+    to = rows[some], (np.arange(len(at)) - first[rows])[some]
+    values[to], which[to] = found.reshape(-1)[at[some]], columns[some]
+    order = np.argsort(values, axis=1, kind="stable")[:, :k]
+    chosen = np.take_along_axis(which, order, 1)
+    for i in np.flatnonzero(odd):
         chosen[i] = np.argsort(found[i], kind="stable")[:k]
-    order = np.argsort(np.take_along_axis(found, chosen, 1), axis=1, kind="stable")
-    return np.take_along_axis(chosen, order, 1)
+    return chosen
+
+
+def _bound(found: np.ndarray, k: int) -> np.ndarray:
+    """A number for each row that k of its elements at least are not larger than.
+
+    In long rows the k-th smallest of the least of parts, which are looked at faster.
+    """
+    parts = 8 * k
+    length = found.shape[1] // parts
+    if length >= 4:
+        found = found[:, : parts * length].reshape(-1, length, parts).min(axis=1)
+    return np.partition(found, k - 1, axis=1)[:, k - 1 : k]
 
 
 def knn(

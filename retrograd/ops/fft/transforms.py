@@ -62,6 +62,8 @@ class Transform(Linear):
     uniform = True
     takes = "inexact"
     host = LIBRARY
+    native = "transform"
+    quicker = True
 
     def batch(self, size, args, mapped):
         return apply(self.replace(axes=tuple(a + 1 for a in self.axes)), *args)

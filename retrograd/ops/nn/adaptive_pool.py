@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.core.interpret import apply, lift
@@ -57,9 +55,7 @@ def adaptive_avg_pool(x: Any, size: Any, /, *, layout: str | None = None) -> Ten
     x = cast.astype(x, dt.float32 if out in dt.HALF else out)
     for axis, m in enumerate(counts, start=1):
         starts, stops = spans(x.shape[axis], m)
-        lengths = np.subtract(stops, starts).reshape(m, *(1,) * (x.ndim - 1 - axis))
-        total = apply(pool_sum.SpanSum(axis, starts, stops), x)
-        x = total / lift(lengths.astype(dt.real_of(x.dtype)))
+        x = apply(pool_sum.SpanSum(axis, starts, stops, mean=True), x)
     return geometry.as_given(who, cast.astype(x, out), layout)
 
 

@@ -69,19 +69,42 @@ class Survivors(Op):
         yield Survivors(0.3, 2), np.ones((2, 3)), np.ones(2), "must be [..., n, 4]"
 
 
+BLOCK = 64  # boxes that are compared with each other at once
+
+
 def _kept(boxes: np.ndarray, scores: np.ndarray, threshold: float, most: int) -> list[int]:
-    """The greedy choice: the best box, then the best that does not overlap it, and so on."""
-    low, high = boxes[:, :2], boxes[:, 2:]
-    area = np.prod(high - low, axis=1)
+    """The greedy choice: the best box, then the best that does not overlap it, and so on.
+
+    Block after block: of those of a block that remain, then of all that come after it, what
+    they overlap goes.
+    """
     order = np.argsort(-scores, kind="stable")
+    ranked = boxes[order].T.copy()
     kept: list[int] = []
-    while order.size and len(kept) < most:
-        best, order = order[0], order[1:]
-        kept.append(int(best))
-        side = np.minimum(high[best], high[order]) - np.maximum(low[best], low[order])
-        shared = np.prod(np.maximum(side, 0), axis=1)
-        order = order[~(shared > threshold * (area[best] + area[order] - shared))]
-    return kept
+    while len(order) and len(kept) < most:
+        clash, mine = _clash(ranked[:, :BLOCK], ranked[:, :BLOCK], threshold), []
+        gone = np.zeros(len(clash), bool)
+        for n, row in enumerate(clash):
+            if not gone[n]:
+                mine.append(n)
+                gone |= row
+        kept += order[mine].tolist()
+        stays = ~_clash(ranked[:, mine], ranked[:, BLOCK:], threshold).any(0)
+        order, ranked = order[BLOCK:][stays], ranked[:, BLOCK:][:, stays]
+    return kept[:most]
+
+
+def _clash(a: np.ndarray, b: np.ndarray, threshold: float) -> np.ndarray:
+    """Which boxes of a, the better ones, overlap which of b: corners are rows of both."""
+    one, other = map(_areas, (a, b))
+    across = np.minimum(a[2][:, None], b[2]) - np.maximum(a[0][:, None], b[0])
+    down = np.minimum(a[3][:, None], b[3]) - np.maximum(a[1][:, None], b[1])
+    shared = np.maximum(across, 0, out=across) * np.maximum(down, 0, out=down)
+    return shared > threshold * (one[:, None] + other - shared)
+
+
+def _areas(corners: np.ndarray) -> np.ndarray:
+    return (corners[2] - corners[0]) * (corners[3] - corners[1])
 
 
 def _chosen(boxes: Any, scores: Any, threshold: float, most: int) -> tuple[Any, Any]:

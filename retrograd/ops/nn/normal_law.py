@@ -78,9 +78,9 @@ def lowered(k: Any, x: Any) -> Any:
     """The normal law in a kernel; for float32 in float32, to 1e-6 of itself as well."""
     if x.dtype != np.float32:
         return 0.5 * k.erfc(x * -(0.5**0.5))
-    t = 1 / (1 + _NEAR * k.abs(x))
-    found = t * 0 + _SHARE[-1]
-    for c in reversed(_SHARE[:-1]):
-        found = found * t + c
+    t = 1 / k.fma(k.abs(x), _NEAR, 1.0)
+    *rest, found = _SHARE
+    for c in reversed(rest):
+        found = k.fma(t, found, c)
     tail = k.exp(x * x * -0.5) * (found * t)  # the slope has the same exp: it is made once
     return k.where(x > 0, 1 - tail, tail)

@@ -60,6 +60,8 @@ class Standardize(Op):
         return t - self._mean(t) if self.centred else t
 
     def _mean(self, t):
+        if _grouped(t, self.axis):
+            return _group_mean(t)
         return reduce.mean(t, axis=self.axis, keepdims=True)
 
     def jvp(self, dx, out, scale):
@@ -84,6 +86,9 @@ class Standardize(Op):
         if parts:
             mean, mean_square = _moments(x, parts)
             x = x - mean
+        elif self.centred and _grouped(x, self.axis):
+            mean, mean_square = _group_moments(x)
+            x = x - mean
         else:
             x = self._centre(x)
             mean_square = self._mean(x * x)
@@ -96,6 +101,7 @@ class Standardize(Op):
         for centred in (True, False):
             yield Standardize((2,), 1e-5, centred), x
             yield Standardize((0, 1), 1e-3, centred), x
+            yield Standardize((1, 3), 1e-3, centred), rng.normal(size=(2, 3, 2, 2)) + 1
 
 
 NEAR = 1024  # lines of channels that stay in a cache while they are read twice
@@ -133,6 +139,47 @@ def _moments(x: Any, parts: tuple[int, ...]) -> tuple[Any, Any]:
     total = reduce.sum(inside, axis=(0, 1)) / prod(parts[:-1])
     total = total + reduce.mean(power.square(means - mean), axis=(0, 1))
     to = (*(1 for _ in range(x.ndim - 1)), x.shape[-1])
+    return shape.reshape(mean, to), shape.reshape(total, to)
+
+
+def _grouped(x: Any, axis: tuple[int, ...]) -> bool:
+    """Whether x [N, ..., groups, channels] is standardised over all but N and groups."""
+    wanted = (*range(1, x.ndim - 2), x.ndim - 1)
+    return axis == wanted and x.ndim > 3 and x.size > 0 and x.dtype not in dt.HALF
+
+
+ENOUGH = 32  # parts, which sums over all of a batch have as well: both are then one kernel
+
+
+def _group_mean(t: Any) -> Any:
+    """The mean of each group: by channels, in whole lines, then over what is left of them."""
+    batch, rows, *rest, groups, each = t.shape
+    cuts = (n for n in range(1, rows + 1) if rows % n == 0 and batch * n >= ENOUGH)
+    cut = next(cuts, rows)
+    parts = shape.reshape(t, (batch, cut, rows // cut, *rest, groups * each))
+    columns = reduce.sum(parts, axis=tuple(range(2, parts.ndim - 1)))
+    columns = shape.reshape(columns, (batch, cut, groups, each))
+    mean = reduce.sum(columns, axis=(1, 3)) / (rows * prod(rest) * each)
+    return shape.reshape(mean, (batch, 1, *(1 for _ in rest), groups, 1))
+
+
+def _group_moments(x: Any) -> tuple[Any, Any]:
+    """Mean and mean squared distance from it, of each group: by channels, in whole lines.
+
+    Of parts of each channel by themselves, as `_moments` does.
+    """
+    batch, *lines, groups, each = x.shape
+    count = prod(lines)
+    cut = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= NEAR)
+    parts = shape.reshape(x, (batch, cut, count // cut, groups * each))
+    means = reduce.mean(parts, axis=2, keepdims=True)
+    away = parts - means
+    inside = reduce.sum(away * away, axis=2, keepdims=True)
+    means, inside = (shape.reshape(t, (batch, cut, groups, each)) for t in (means, inside))
+    mean = reduce.mean(means, axis=(1, 3), keepdims=True)
+    total = reduce.sum(inside, axis=(1, 3), keepdims=True) / (count * each)
+    total = total + reduce.mean(power.square(means - mean), axis=(1, 3), keepdims=True)
+    to = (batch, *(1 for _ in lines), groups, 1)
     return shape.reshape(mean, to), shape.reshape(total, to)
 
 

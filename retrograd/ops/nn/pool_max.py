@@ -269,6 +269,9 @@ class Single(Spanned):
 class MaxSpan(Single, Largest):
     """The largest from each start to each stop; NaN if one of them is. Keeps x."""
 
+    native = "span"
+    pooling = "largest"
+
     @staticmethod
     def samples(rng):
         for own, x, _ in pool_windows.spans(rng):
@@ -292,6 +295,9 @@ class MaxSpanPick(Single, Pick):
 @op
 class MaxSpanPull(Single, Pull):
     """Zeros like x, with y of each window added to the first of its largest."""
+
+    native = "span"
+    pooling = "pull"
 
     @staticmethod
     def samples(rng):

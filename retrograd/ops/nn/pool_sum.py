@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core import dtype as dt
 from retrograd.core.errors import ShapeError
-from retrograd.core.interpret import apply
+from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, op
 from retrograd.core.spec import Spec
 from retrograd.ops import create, join, pad, reduce, shape, slices
@@ -109,6 +110,11 @@ class Spans(Linear):
     starts: Sizes
     stops: Sizes
 
+    def lengths(self, x: Any) -> np.ndarray:
+        """How many elements each has, along the axis of x."""
+        found = np.subtract(self.stops, self.starts).astype(dt.real_of(x.dtype))
+        return found.reshape(-1, *(1,) * (x.ndim - 1 - self.axis))
+
     def pieces(self) -> Any:
         """(position, slice) of each."""
         lead = (slice(None),) * self.axis
@@ -118,7 +124,18 @@ class Spans(Linear):
 
 @op
 class SpanSum(Spans):
-    """The sum of each piece of an axis. Keeps nothing."""
+    """The sum of each piece of an axis, or its mean. Keeps nothing."""
+
+    axis: int
+    starts: Sizes
+    stops: Sizes
+    mean: bool = False
+    native = "span"
+
+    @property
+    def pooling(self) -> str:
+        """Which of the compiler's kernels it is."""
+        return "mean" if self.mean else "sum"
 
     def shape(self, x: Spec) -> Spec:
         return x.with_shape(self.result(x))
@@ -135,10 +152,11 @@ class SpanSum(Spans):
         out = np.empty(self.result(x), x.dtype)
         for position, piece in self.pieces():
             np.add.reduce(x[piece], axis=self.axis, keepdims=True, out=out[position])
-        return out
+        return np.divide(out, self.lengths(x), out=out) if self.mean else out
 
     def transpose(self, g, x: Spec):
-        return apply(SpanSpread(self.axis, self.starts, self.stops, x.shape[self.axis]), g)
+        length = x.shape[self.axis]
+        return apply(SpanSpread(self.axis, self.starts, self.stops, length, self.mean), g)
 
     def batch(self, size, args, mapped):
         return apply(self.replace(axis=self.axis + 1), *args)
@@ -150,10 +168,12 @@ class SpanSum(Spans):
             )
             for a, b in zip(self.starts, self.stops, strict=True)
         ]
-        return join.concat(found, axis=self.axis)
+        total = join.concat(found, axis=self.axis)
+        return total / lift(self.lengths(x)) if self.mean else total
 
     @staticmethod
     def samples(rng):
+        yield SpanSum(1, (0, 1, 3), (2, 4, 5), mean=True), rng.normal(size=(2, 5, 3))
         yield SpanSum(1, (0, 1, 3), (2, 4, 5)), rng.normal(size=(2, 5, 3))
         yield SpanSum(0, (0, 0), (1, 1)), rng.normal(size=1)
         yield SpanSum(0, (1,), (3,)), rng.normal(size=(4, 0))
@@ -165,12 +185,16 @@ class SpanSum(Spans):
 
 @op
 class SpanSpread(Spans):
-    """An axis of `length`, whose elements are the sums of the pieces that they lie in."""
+    """An axis of `length`, whose elements are the sums of the pieces that they lie in.
+
+    With `mean` each piece gives them its share alone.
+    """
 
     axis: int
     starts: Sizes
     stops: Sizes
     length: int
+    mean: bool = False
 
     def shape(self, y: Spec) -> Spec:
         return y.with_shape(self.result(y))
@@ -185,12 +209,13 @@ class SpanSpread(Spans):
 
     def forward(self, y):
         out = np.zeros(self.result(y), y.dtype)
+        y = y / self.lengths(y) if self.mean else y
         for position, piece in self.pieces():
             out[piece] += y[position]
         return out
 
     def transpose(self, g):
-        return apply(SpanSum(self.axis, self.starts, self.stops), g)
+        return apply(SpanSum(self.axis, self.starts, self.stops, self.mean), g)
 
     def batch(self, size, args, mapped):
         return apply(self.replace(axis=self.axis + 1), *args)
@@ -201,7 +226,10 @@ class SpanSpread(Spans):
             for place in terms[a:b]:
                 place.append(i)
         if y.size and terms and max(map(len, terms)) <= gathered.MOST:
-            return gathered.gathered(y, self.axis, terms)
+            share = (1 / self.lengths(y)).reshape(-1).tolist()
+            by = [[share[i] for i in row] for row in terms] if self.mean else None
+            return gathered.gathered(y, self.axis, terms, by)
+        y = y / lift(self.lengths(y)) if self.mean else y
         total = create.zeros(self.result(y), dtype=y.dtype)
         for i, (a, b) in enumerate(zip(self.starts, self.stops, strict=True)):
             parts = [(0, n, 1) for n in total.shape]
@@ -214,6 +242,7 @@ class SpanSpread(Spans):
     @staticmethod
     def samples(rng):
         yield SpanSpread(1, (0, 1, 3), (2, 4, 5), 5), rng.normal(size=(2, 3, 3))
+        yield SpanSpread(1, (0, 1, 3), (2, 4, 5), 5, mean=True), rng.normal(size=(2, 3, 3))
         yield SpanSpread(0, (0, 0), (1, 1), 2), rng.normal(size=2)
 
     @staticmethod

@@ -16,8 +16,8 @@ from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer, build
 from retrograd.jit.passes import optimized
 from retrograd.ops.nn.geometry import Frame
-from retrograd.ops.nn.pool_max import MaxPool, MaxPoolPull
-from retrograd.ops.nn.pool_sum import WindowSpread, WindowSum
+from retrograd.ops.nn.pool_max import MaxPool, MaxPoolPull, MaxSpan, MaxSpanPull
+from retrograd.ops.nn.pool_sum import SpanSum, WindowSpread, WindowSum
 from retrograd.testing.compare import assert_close
 
 MACHINES = ["avx512", "avx2", "sse2"]
@@ -96,3 +96,29 @@ def test_what_has_no_kernel_is_written_out(rng):
         assert "max_pool" not in [n.op.name for n in graph_of(op, [x]).nodes]
         found = rg.jit(partial(apply, op))(rg.asarray(x))
         np.testing.assert_array_equal(found.array, op.forward(x))
+
+
+SPANS = [  # starts, stops; x's shape
+    (((0, 6, 12),), ((7, 13, 19),), (3, 19, 20)),
+    (((0, 2), (0, 0, 1)), ((3, 4), (1, 2, 2)), (2, 4, 2, 33)),
+    (((0, 3, 1),), ((2, 5, 2),), (5, 16)),  # apart, in no order, with a place in none
+    (((0, 0, 4), (0, 5)), ((4, 4, 9), (5, 9)), (2, 9, 9, 5)),  # the same one twice
+    ((tuple(range(20)),), (tuple(range(3, 23)),), (2, 23, 8)),
+]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("case", SPANS, ids=str)
+def test_spans_agree_with_the_ops(case, machine, rng):
+    starts, stops, shape = case
+    x = np.round(rng.normal(size=shape), 1)
+    y = rng.normal(size=(*shape[: -1 - len(starts)], *map(len, starts), shape[-1]))
+    first = len(shape) - 1 - len(starts)
+    for dtype in ("float32", "float64"):
+        check(MaxSpan(starts, stops), (x,), dtype, machine)
+        check(MaxSpanPull(starts, stops), (y, x), dtype, machine)
+        for mean in (False, True):
+            check(SpanSum(first, starts[0], stops[0], mean), (x,), dtype, machine)
+    x[rng.random(shape) < 0.1] = np.nan
+    check(MaxSpan(starts, stops), (x,), "float32", machine)
+    check(MaxSpanPull(starts, stops), (y, x), "float32", machine)

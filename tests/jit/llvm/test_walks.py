@@ -1,0 +1,110 @@
+"""Loops along rows in squares that are turned over: the same bits as element by element."""
+
+import numpy as np
+import pytest
+
+import retrograd as rg
+from retrograd.core.interpret import apply
+from retrograd.core.spec import spec_of
+from retrograd.ir.trace import trace
+from retrograd.jit.execute import Executable
+from retrograd.jit.llvm.kernels import kernels_of
+from retrograd.jit.llvm.machine import named
+from retrograd.jit.llvm.native import object_code
+from retrograd.jit.llvm.program import Writer, build
+from retrograd.jit.passes import optimized
+from retrograd.ops.cumulative import CumulativeMax, CumulativeProd, CumulativeSum, RunningPlace
+from retrograd.ops.recur import Recurrence, Shift
+from retrograd.testing.compare import assert_close
+
+MACHINES = ["avx512", "avx2", "sse2"]
+SHAPES = [(16, 64), (37, 100), (5, 77), (3, 33), (2, 20, 65), (1, 300), (40, 31), (200, 48)]
+
+
+def graph_of(f, arrays):
+    found, _ = trace(lambda *a: [f(*a)], [spec_of(a) for a in arrays])
+    return optimized(found, kernels_of)
+
+
+def ran(f, arrays, machine):
+    """The result, which is the same for every number of threads."""
+    program = build(graph_of(f, arrays), named(machine))
+    found = [Executable(program, threads)(arrays)[0] for threads in (1, 2, 3)]
+    for other in found[1:]:
+        assert found[0].tobytes() == other.tobytes()
+    return found[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_running_sums_are_those_of_numpy_to_the_last_bit(machine, dtype, rng):
+    for shape in SHAPES:
+        x = (rng.normal(size=shape) * 100).astype(dtype)
+        axis = len(shape) - 1
+        for op in (CumulativeSum(axis), CumulativeSum(axis, backwards=True)):
+            got = ran(lambda x, op=op: apply(op, x), [x], machine)
+            assert got.tobytes() == np.ascontiguousarray(op.forward(x)).tobytes()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_is_not_a_number_stays_in_its_row(machine, rng):
+    x = np.round(rng.normal(size=(37, 100))).astype(np.float32)
+    x[rng.random(x.shape) < 0.01] = np.nan
+    x[rng.random(x.shape) < 0.01] = np.inf
+    for op in (CumulativeMax(1), RunningPlace(1), RunningPlace(1, largest=False)):
+        got = ran(lambda x, op=op: apply(op, x), [x], machine)
+        np.testing.assert_array_equal(got, op.forward(x))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_products_and_recurrences(machine, rng):
+    """Some of them read beside the square, behind a test."""
+    for shape in [(20, 90), (3, 17, 40)]:
+        axis = len(shape) - 1
+        a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for _ in "ab")
+        for back in (False, True):
+            for op, arrays in (
+                (CumulativeProd(axis, back), [a]),
+                (CumulativeProd(axis, back, exclusive=True), [a]),
+                (Recurrence(back, axis), [a, b]),
+                (Shift(-1 if back else 1, axis), [a]),
+                (Shift(-30 if back else 30, axis), [a]),
+            ):
+                got = ran(lambda *xs, op=op: apply(op, *xs), arrays, machine)
+                wide = op.forward(*(x.astype(np.float64) for x in arrays))
+                assert_close(got, wide.astype(np.float32))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_rows_that_are_read_backwards_and_beside(machine, rng):
+    x, w = rng.normal(size=(24, 70)).astype(np.float32), rng.normal(size=70).astype(np.float32)
+
+    def f(x, w):
+        return rg.cumulative_sum(rg.flip(x * w, axis=1), axis=1)
+
+    wanted = np.add.accumulate((x * w)[:, ::-1], axis=1)
+    assert ran(f, [x, w], machine).tobytes() == np.ascontiguousarray(wanted).tobytes()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_elements_that_neighbours_share(machine, rng):
+    """One number for 4, 8, 16, ... lanes in a row."""
+    for each in (2, 4, 8, 16, 24, 32, 128):
+        x = rng.normal(size=(9, 4 * each)).astype(np.float32)
+        s = rng.normal(size=(9, 4, 1)).astype(np.float32)
+
+        def f(x, s, each=each):
+            wide = rg.broadcast_to(s, (9, 4, each))
+            return x * rg.reshape(wide, (9, 4 * each))
+
+        wanted = (x.reshape(9, 4, each) * s).reshape(x.shape)
+        assert ran(f, [x, s], machine).tobytes() == wanted.tobytes()
+
+
+def test_emits_for_neon(rng):
+    x = rng.normal(size=(37, 100)).astype(np.float32)
+    graph = graph_of(lambda x: apply(CumulativeSum(1), x), [x])
+    writer = Writer(graph, named("neon"))
+    writer.written()
+    assert "@turned_" in writer.module.text()
+    assert object_code(writer.module).startswith(b"\x7fELF")
