@@ -7,7 +7,7 @@ RETROGRAD_TEST_SAMPLE=7   otherwise: the seed that chooses the sample (1 unless 
 import hashlib
 import importlib.util
 import os
-from itertools import groupby
+from itertools import cycle, groupby, product
 
 import numpy as np
 import pytest
@@ -40,6 +40,12 @@ def sample(items, n, *, key):
         return items
     chosen = generator(SAMPLE, key).choice(len(items), size=n, replace=False)
     return [items[i] for i in sorted(chosen)]
+
+
+def covering(first, *others, times=2):
+    """Each of the first so many times, with the combinations of the others in turn."""
+    combinations = cycle(product(*others))
+    return [(x, *next(combinations)) for x in first for _ in range(times)]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Kernels of Fourier transforms against NumPy's, in float64."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -21,6 +19,7 @@ from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
 from retrograd.ops.fft.transforms import SWAPPED, Fourier, InverseRealFourier, RealFourier
 from retrograd.testing.compare import assert_close
+from tests.conftest import covering
 
 MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
 DTYPES = ["complex64", "complex128"]
@@ -71,22 +70,21 @@ def of_length(rng, n, lines, axis, dtype):
 
 
 @pytest.mark.sampled(40)
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("n", SHORT)
-def test_short_lines(n, axis, dtype, machine, rng):
+@pytest.mark.parametrize(
+    ("n", "axis", "machine", "dtype"), covering(SHORT, [0, 1, 2], MACHINES, DTYPES, times=4)
+)
+def test_short_lines(n, axis, machine, dtype, rng):
     for lines in (1, 3, 17):
         for op, x in of_length(rng, n, lines, axis, dtype):
             check(op, x, machine)
 
 
 @pytest.mark.sampled(40)
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("axis", "lines"), list(itertools.product([0, 1, 2], LINES)))
-@pytest.mark.parametrize("n", LONG)
-def test_long_lines(n, axis, lines, dtype, machine, rng):
+@pytest.mark.parametrize(
+    ("n", "axis", "lines", "machine", "dtype"),
+    covering(LONG, [0, 1, 2], LINES, MACHINES, DTYPES, times=10),
+)
+def test_long_lines(n, axis, lines, machine, dtype, rng):
     for op, x in of_length(rng, n, lines, axis, dtype):
         check(op, x, machine)
 

@@ -17,6 +17,7 @@ from retrograd.jit.passes import optimized
 from retrograd.ops.decompose.determinant import Cofactors, Det, Slogdet
 from retrograd.ops.decompose.solve import Inv, Solve
 from retrograd.testing.compare import assert_close
+from tests.conftest import covering
 
 MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
 DTYPES = ["float32", "float64"]
@@ -68,9 +69,9 @@ def check_all(x, machine=None):
 
 
 @pytest.mark.sampled(20)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("n", [*SIZES, *LARGE])
+@pytest.mark.parametrize(
+    ("n", "machine", "dtype"), covering([*SIZES, *LARGE], MACHINES, DTYPES)
+)
 def test_systems_inverses_and_determinants_are_numpys(n, machine, dtype, rng):
     x = regular(rng, n, n).astype(dtype)
     check_all(x, machine)

@@ -16,6 +16,7 @@ from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
 from retrograd.ops.decompose.factor import Qr
 from retrograd.testing.compare import assert_close
+from tests.conftest import covering
 
 MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
 DTYPES = ["float32", "float64"]
@@ -54,9 +55,7 @@ def columns(rng, *shape):
 
 
 @pytest.mark.sampled(20)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("shape", "machine", "dtype"), covering(SHAPES, MACHINES, DTYPES))
 def test_factors_are_numpys(shape, machine, dtype, rng):
     check(columns(rng, *shape).astype(dtype), machine)
 
