@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["PLAIN", "address_text", "addresses", "empty", "exclusive", "plain", "slanted"]
+__all__ = [
+    "OWN",
+    "PLAIN",
+    "address_text",
+    "addresses",
+    "exclusive",
+    "maker",
+    "plain",
+    "slanted",
+]
 
 PLAIN = 0x101  # NumPy's flags for row-major and aligned
-_OWN, _WRITABLE = 0x4, 0x400  # and for memory of its own, that may be written
+_WRITABLE = 0x400
+OWN = 0x404  # and for memory of its own, that may be written
 LINE = 64  # bytes of a cache line, and of the widest vector
 SMALL, LARGE = 1 << 12, 1 << 20  # bytes: less is read too fast to matter, more from afar
 
@@ -72,11 +82,14 @@ class Block(ctypes.Array):  # type: ignore[type-arg]
 _blocks: dict[int, Any] = {}
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array whose content is anything; unless it is small, it begins with a cache line."""
+def maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[..., np.ndarray]:
+    """What makes arrays of such a size: NumPy if they are small, else on cache lines."""
+    return np.empty if prod(shape) * dtype.itemsize < SMALL else _on_lines
+
+
+def _on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array whose content is anything, and which begins with a cache line."""
     nbytes = prod(shape) * dtype.itemsize
-    if nbytes < SMALL:
-        return np.empty(shape, dtype)
     whole = np.empty(nbytes + LINE, np.uint8)
     (start,) = addresses([whole])
     kind = _blocks.get(nbytes) or _kind(nbytes)
@@ -100,7 +113,7 @@ def slanted(address: int, nbytes: int) -> bool:
 def exclusive(array: np.ndarray) -> bool:
     """Whether memory is the array's alone and may be written. Views of the array hold it."""
     flags = array.flags.num
-    if flags & _OWN or not flags & _WRITABLE:
+    if flags & OWN == OWN or not flags & _WRITABLE:
         return bool(flags & _WRITABLE)
     base = array.base
     # three hold the block: the array, this function, and the argument of getrefcount

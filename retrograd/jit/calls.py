@@ -10,7 +10,7 @@ from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import EVAL, PURE, current
 from retrograd.core.replay import accounting, region_now
 from retrograd.core.tensor import Tensor
-from retrograd.jit.buffers import addresses, exclusive, plain, slanted
+from retrograd.jit.buffers import OWN, addresses, exclusive, plain, slanted
 from retrograd.jit.limit import Limit
 from retrograd.jit.signature import Dead, Reader, described, differs
 from retrograd.jit.threads import get_threads
@@ -144,7 +144,7 @@ class Compiled:
                 i
                 for i in self.donated
                 if sys.getrefcount(arrays[i]) <= 3
-                and exclusive(arrays[i])
+                and (arrays[i].flags.num & OWN == OWN or exclusive(arrays[i]))
                 and isinstance(data[i], Tensor)
                 and not (moves and slanted(pointers[i], arrays[i].nbytes))
             ]

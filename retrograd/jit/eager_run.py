@@ -32,7 +32,7 @@ class Runner(Executable):
         return made if self.order is None else [made[i] for i in self.order]
 
     def _fresh(self) -> list[Any]:
-        return [eager_memory.new(shape, dtype) for _, shape, dtype in self.made]
+        return [eager_memory.new(shape, dtype) for _, _, shape, dtype in self.made]
 
     def _arenas(self, threads: int) -> Arenas:
         size = self.program.arena + threads * self.program.scratch + 64

@@ -13,7 +13,7 @@ import numpy as np
 from retrograd.core.errors import RetrogradError
 from retrograd.core.interpret import compute
 from retrograd.core.quiet import loud, quiet
-from retrograd.jit.buffers import addresses, empty, plain
+from retrograd.jit.buffers import addresses, maker, plain
 from retrograd.jit.llvm.arena import Arenas
 from retrograd.jit.llvm.faults import NOTHING
 from retrograd.jit.llvm.poll import Poll
@@ -99,9 +99,10 @@ class Executable:
         self.given, self.outputs = program.given, program.outputs
         made = list(dict.fromkeys(v for v in self.outputs if v >= self.given))
         self.where = {v: k for k, v in enumerate(made)}
-        # the donated argument in whose memory it may be, or -1; shape; dtype
+        # the donated argument in whose memory it may be, or -1; what makes it else; of what
         found = [(program.reuse.get(v, -1), program.specs[v]) for v in made]
-        self.made = [(i, spec.shape, spec.dtype) for i, spec in found]
+        self.made = [(i, maker(s.shape, s.dtype), s.shape, s.dtype) for i, s in found]
+        self.asks = bool(program.polls or program.hosts)  # for something from Python
         # an output that was met before is a copy: its owner may give its memory away
         self.again = [k for k, v in enumerate(self.outputs) if v in self.outputs[:k]]
         self.simple = made == list(self.outputs)
@@ -127,18 +128,19 @@ class Executable:
         self, arrays: Sequence[np.ndarray], pointers: list[int], mine: Collection[int] = ()
     ) -> list[np.ndarray]:
         """As the call, for arrays that are plain and whose addresses are known."""
-        made, places = self._outputs(arrays, pointers, mine)
+        made = self._outputs(arrays, mine) if mine else self._fresh()
         threads = min(self.threads or get_threads(), self.most)
         arenas = self.arenas[threads] if threads in self.arenas else self._arenas(threads)
         file = self.files.take() if self.files else None
         arena = arenas.take()
         block = self.block()
         at = ctypes.addressof(block)
-        poll, base = self._poll(file), arena.base
+        poll = Poll(partial(_host, self.program, file)) if self.asks else None
         ask = poll.address if poll else 0
-        main = ask if get_ident() == main_thread().ident else 0
+        main = ask if poll and get_ident() == main_thread().ident else 0
+        base = arena.base
         head = (base, base + self.program.arena, threads, at + 8 * self.status, ask, main)
-        block[:] = [*head, *pointers, *places, *self.constants, *self.unhurt]
+        block[:] = [*head, *pointers, *addresses(made), *self.constants, *self.unhurt]
         try:
             self._fly(poll, block, at, spoils=bool(mine))
         finally:
@@ -151,13 +153,6 @@ class Executable:
         for k in self.again:
             found[k] = found[k].copy()
         return found
-
-    def _poll(self, file: SpillFile | None) -> Poll | None:
-        """What Python is asked through, in programs that ask."""
-        program = self.program
-        if not program.polls and not program.hosts:
-            return None
-        return Poll(partial(_host, program, file))
 
     def _fly(self, poll: Poll | None, block: Any, at: int, *, spoils: bool) -> None:
         """Call; raise what went wrong in it."""
@@ -174,27 +169,16 @@ class Executable:
     def _failed(self, poll: Poll | None, block: Any) -> bool:
         return block[self.status] != FINE or (poll is not None and poll.caught)
 
-    def _outputs(
-        self, arrays: Sequence[np.ndarray], pointers: list[int], mine: Collection[int]
-    ) -> tuple[list[np.ndarray], list[int]]:
-        """Memory for the outputs, new or of arguments that may be written, and where it is."""
-        if not mine:
-            fresh = self._fresh()
-            return fresh, addresses(fresh)
-        made: list[np.ndarray] = []
-        places: list[int] = []
-        for i, shape, dtype in self.made:
-            if i in mine:
-                made.append(arrays[i])
-                places.append(pointers[i])
-            else:
-                made.append(empty(shape, dtype))
-                places += addresses(made[-1:])
-        return made, places
+    def _outputs(self, arrays: Sequence[np.ndarray], mine: Collection[int]) -> list[np.ndarray]:
+        """Memory for the outputs: that of arguments that may be written, else new."""
+        return [
+            arrays[i] if i in mine else make(shape, dtype)
+            for i, make, shape, dtype in self.made
+        ]
 
     def _fresh(self) -> list[np.ndarray]:
         """New memory for all outputs."""
-        return [empty(shape, dtype) for _, shape, dtype in self.made]
+        return [make(shape, dtype) for _, make, shape, dtype in self.made]
 
     def _arenas(self, threads: int) -> Arenas:
         size = self.program.arena + threads * self.program.scratch + 64

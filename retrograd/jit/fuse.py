@@ -28,6 +28,7 @@ from retrograd.jit.lowering import (
     kind_of,
     price_of,
 )
+from retrograd.jit.prompt import prompt
 from retrograd.jit.readers import Readers
 from retrograd.jit.sinks import sink
 from retrograd.jit.steps import Call, Finished, Loops, Product, Step, View, contiguous
@@ -55,7 +56,7 @@ def fuse(graph: Graph, donated: Sequence[int] = ()) -> list[Step]:
 
     `donated`: inputs whose memory outputs may take. A product cannot write where it reads.
     """
-    return Fusion(graph, donated).run()
+    return prompt(graph, Fusion(graph, donated).run())
 
 
 class Fusion:

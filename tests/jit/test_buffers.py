@@ -11,6 +11,11 @@ from retrograd.jit import buffers
 SIZES = [(0,), (1,), (1023,), (1024,), (33, 35), (700, 900)]
 
 
+def empty(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    of = shape, np.dtype(dtype)
+    return buffers.maker(*of)(*of)
+
+
 def address(t: rg.Tensor) -> int:
     return t.array.ctypes.data
 
@@ -18,7 +23,7 @@ def address(t: rg.Tensor) -> int:
 @pytest.mark.parametrize("shape", SIZES)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 def test_new_arrays(shape: tuple[int, ...], dtype: str) -> None:
-    a = buffers.empty(shape, np.dtype(dtype))
+    a = empty(shape, dtype)
     assert a.shape == shape
     assert a.dtype == dtype
     assert a.nbytes < buffers.SMALL or a.ctypes.data % buffers.LINE == 0
@@ -28,7 +33,7 @@ def test_new_arrays(shape: tuple[int, ...], dtype: str) -> None:
 
 
 def test_memory_is_exclusive_until_somebody_sees_it() -> None:
-    a = buffers.empty((64, 64), np.dtype("float32"))
+    a = empty((64, 64), "float32")
     assert buffers.exclusive(a)
     block = a.base
     assert not buffers.exclusive(a)
