@@ -92,7 +92,8 @@ class Peer:
         self.process.wait()
         self.errors.seek(0)
         lines = [t for t in self.errors.read().strip().splitlines() if t.strip()]
-        raise PeerError(f"{self.name}: " + " | ".join(lines[-3:])[-400:])
+        said = next((line for line in reversed(lines) if line.strip()), "it ended")
+        raise PeerError(f"{TITLES[self.name]}: {said.strip()[:300]}")
 
     def close(self) -> None:
         """End it."""
