@@ -93,7 +93,7 @@ class Peer:
         self.errors.seek(0)
         lines = [t for t in self.errors.read().strip().splitlines() if t.strip()]
         said = next((line for line in reversed(lines) if line.strip()), "it ended")
-        raise PeerError(f"{TITLES[self.name]}: {said.strip()[:300]}")
+        raise PeerError(f"{TITLES.get(self.name, self.name)}: {said.strip()[:300]}")
 
     def close(self) -> None:
         """End it."""
