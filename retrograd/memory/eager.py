@@ -201,7 +201,9 @@ class Budgeted(Region):
                 self.ledger.count_all(x for x in c if isinstance(x, np.ndarray))
 
     def count(self, array: Any) -> Any:
-        """Count an array, and give it back."""
+        """Count an array, and give it back; a number of NumPy's becomes one."""
+        if isinstance(array, np.generic):
+            array = np.asarray(array)
         self.ledger.count(array)
         return array
 
