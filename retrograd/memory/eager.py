@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from retrograd.core.errors import BudgetError
-from retrograd.core.op import FUNCTIONS
+from retrograd.core.op import FUNCTIONS, Elementwise
 from retrograd.core.replay import Cell, Region, Step, accounting, region_now
 from retrograd.core.spec import Spec, spec_of
 from retrograd.memory.ledger import PROCESS, Ledger, Stats
@@ -189,8 +189,10 @@ class Budgeted(Region):
 
     def before_pull(self, node: Any) -> None:
         """Before a rule runs: room for the cotangents it makes."""
-        need = sum(p.spec.nbytes for p in node.parents if p is not None and p.shape is not None)
-        self.before(need, f"the gradient of {node.op.name}")
+        made = [p.spec.nbytes for p in node.parents if p is not None and p.shape is not None]
+        # of an elementwise op they are as large as its result, before they are summed
+        least = node.spec.nbytes if isinstance(node.op, Elementwise) else 0
+        self.before(sum(max(n, least) for n in made), f"the gradient of {node.op.name}")
 
     def after_pull(self, found: Sequence[Any]) -> None:
         """The cotangents are there."""

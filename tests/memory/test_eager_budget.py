@@ -298,3 +298,17 @@ def test_cotangents_of_numbers_that_are_added_are_counted():
     with rg.budget("1 MiB"):
         found = rg.grad(f)(x)
     assert found.tolist() == wanted.tolist()
+
+
+def test_there_is_room_for_cotangents_before_they_are_summed():
+    def f(x, y):
+        return rg.sum(x * rg.tanh(y))
+
+    x, y = rg.tensor(0.5), rg.asarray(np.linspace(-1, 1, 64))
+    with rg.memory.track() as whole:
+        rg.grad(f, (0, 1))(x, y)
+    for nbytes in range(0, whole.peak, 64):
+        with rg.budget(nbytes) as ledger:
+            with suppress(rg.BudgetError):
+                rg.grad(f, (0, 1))(x, y)
+            assert ledger.peak <= nbytes
