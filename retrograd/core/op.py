@@ -93,6 +93,10 @@ class Op(Value):
     shape: ClassVar[Callable[..., Any]]  # spec in, spec out; refuses bad operands by name
     forward: ClassVar[Callable[..., Any]]  # NumPy in, NumPy out
 
+    def twin(self) -> Op | None:
+        """The op whose result, on all inputs but the first, is the first output here too."""
+        return None
+
     def workspace(self, *specs: Spec) -> int:
         """Bytes that forward needs beyond its result."""
         return 0

@@ -47,6 +47,19 @@ def _direct(name: str) -> tuple[Any, Any]:
     return forward, backward
 
 
+def _quotient() -> tuple[Any, Any]:
+    """Divide; 1 / x is an op of its own, whose slope needs no division."""
+    found: list[Any] = []
+    forward, divided = _direct("Divide")
+
+    def backward(self: Any, other: Any) -> Any:
+        if type(other) in (int, float) and other == 1:
+            return level().call(found[0] if found else _lookup("Reciprocal", found), (self,))
+        return divided(self, other)
+
+    return forward, backward
+
+
 def _lookup(name: str, found: list[Any]) -> Any:
     found.append(REGISTRY[name]())  # type: ignore[abstract]
     return found[0]
@@ -92,7 +105,7 @@ class Operators:
     __add__, __radd__ = _direct("Add")
     __sub__, __rsub__ = _direct("Subtract")
     __mul__, __rmul__ = _direct("Multiply")
-    __truediv__, __rtruediv__ = _direct("Divide")
+    __truediv__, __rtruediv__ = _quotient()
     __floordiv__, __rfloordiv__ = _binary("floor_divide")
     __mod__, __rmod__ = _binary("remainder")
     __pow__, __rpow__ = _binary("pow")

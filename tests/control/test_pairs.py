@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import retrograd as rg
-from retrograd.control import pairs
+from retrograd.control import pair_ops, pairs
 from retrograd.control.pairs import pair_reduce
 from retrograd.core.errors import ArgumentError, ShapeError
 from retrograd.ops.distances.pairwise import cdist
@@ -19,7 +19,7 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(pairs, "COLUMNS", 4)
 
 
-@pytest.mark.parametrize("cls", [pairs.PairSum, pairs.PairSumPull])
+@pytest.mark.parametrize("cls", [pair_ops.PairSum, pair_ops.PairSumPull])
 def test_ops(cls, rng):
     for op, *arrays in cls.samples(rng):
         check.check_op(op, *arrays)

@@ -12,6 +12,7 @@ from retrograd.jit.llvm.fft_kernels import FourierKernels
 from retrograd.jit.llvm.lu_cofactors import CofactorsKernels
 from retrograd.jit.llvm.lu_determinant import DetKernels, SlogdetKernels
 from retrograd.jit.llvm.lu_kernels import InvKernels, SolveKernels
+from retrograd.jit.llvm.pair_sums import PairPullKernels, PairSumKernels
 from retrograd.jit.llvm.pairs import PairsKernels
 from retrograd.jit.llvm.pooling_kernels import PoolKernels, SpanKernels
 from retrograd.jit.llvm.qr_kernels import QrKernels
@@ -51,6 +52,8 @@ KERNELS: dict[str, type[Kernels]] = {
     "householder": QrKernels,
     "inverse": InvKernels,
     "minors": CofactorsKernels,
+    "pair sums": PairSumKernels,
+    "pair sums back": PairPullKernels,
     "pairs within": PairsKernels,
     "pool": PoolKernels,
     "recurrent": RecurrentKernels,

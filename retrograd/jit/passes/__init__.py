@@ -15,6 +15,7 @@ from retrograd.jit.passes.hoist import hoist
 from retrograd.jit.passes.layout import layout
 from retrograd.jit.passes.merge import cse, dce
 from retrograd.jit.passes.relax import relax
+from retrograd.jit.passes.share import share
 from retrograd.jit.passes.simplify import simplify
 from retrograd.jit.passes.split import split
 
@@ -34,6 +35,7 @@ __all__ = [
     "layout",
     "optimized",
     "relax",
+    "share",
     "simplify",
     "split",
     "steps",
@@ -42,8 +44,8 @@ __all__ = [
 # `expand` also takes which ops the target has kernels for. simplify makes literals out of
 # repeated ones, which fold then meets: so it comes before and after. Only with fast_math is
 # there `relax`, which does not keep the bits.
-PASSES = (expand, simplify, fold, layout, simplify, split, cse, dce)
-FAST = (expand, simplify, fold, layout, simplify, relax, split, cse, dce)
+PASSES = (expand, simplify, fold, layout, simplify, split, cse, share, dce)
+FAST = (expand, simplify, fold, layout, simplify, relax, split, cse, share, dce)
 
 
 def steps(
