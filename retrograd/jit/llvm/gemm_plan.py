@@ -22,7 +22,10 @@ LINE = 64  # bytes of a cache line
 MANY = 128  # rows: enough to be worth copying vectors that lie across two lines
 FEW = 4  # rows or columns: too few to be worth transposing the other operand
 L1, L2 = 32 * 1024, 256 * 1024  # bytes that a panel and a block may take
-DEPTH = 256  # steps of k in a block
+NEAR = 1 << 20  # bytes of a block of columns that stays in the second cache
+ASIDE = NEAR // 2  # bytes of rows that are packed at a time, beside it
+DEPTH, DEEP = 256, 512  # steps of k in a block; in one of packed rows
+TALL = 512  # rows: enough to pack all columns before them
 SHALLOW, LONG = 64, 512  # steps of k, columns: so few, and so many, that storing is the work
 FLOW = 10  # bytes in a cycle that the second cache gives without making anybody wait
 STREAM = 16  # as above, when a matrix is read once: so many rows at a time
@@ -163,6 +166,11 @@ class Plan:
         return gemm.k > self.depth and gemm.m * gemm.n * gemm.size > 2 * L2
 
     @property
+    def calls(self) -> bool:
+        """Whether tiles call for the rows of A that are packed next."""
+        return self.pack_a and self.gemm.a[1] == 1
+
+    @property
     def height(self) -> int:
         """Rows in a panel of packed A: those of a tile, in whole or half vectors."""
         half = max(1, self.unit // 2)
@@ -220,12 +228,12 @@ def make_plan(gemm: Gemm, machine: Machine, *, whole: bool = False) -> Plan:
 
 def _depth(gemm: Gemm, width: int, *, a: bool, b: bool) -> int:
     """Steps of k in a block: all, or even parts in whole vectors."""
-    most = DEPTH
-    if a or b:  # a panel of A leaves room for those of B that pass
-        most = min(DEPTH, (L1 // 2 if a else L1) // (width * gemm.size))
+    most = DEEP if a else DEPTH
+    if a or b:
+        most = min(most, L1 // (width * gemm.size))
     if gemm.m <= FEW and gemm.b[1] == 1 and gemm.k * gemm.n * gemm.size > 2 * L2:
         most = STREAM
-    if gemm.k <= most * 3 // 2:
+    if gemm.k <= (most if a else most * 3 // 2):
         return max(gemm.k, 1)
     return ceil(gemm.k / ceil(gemm.k / most) / 16) * 16
 
@@ -234,8 +242,10 @@ def _packs(gemm: Gemm) -> tuple[bool, bool]:
     """Which operands are copied to dense panels: what caches do not hold, or read in halves."""
     b = gemm.k * abs(gemm.b[0]) * gemm.size > 2 * L2 and gemm.m > 2 * FEW
     b = b or (gemm.slanted and gemm.m >= MANY)
-    a = gemm.k * abs(gemm.a[1]) * gemm.size > 4 * L2 and gemm.n >= 128
-    return a and gemm.a[0] == 1, b or gemm.b[1] != 1
+    far = gemm.k * abs(gemm.a[1]) if gemm.a[0] == 1 else gemm.m * abs(gemm.a[0])
+    a = far * gemm.size > 4 * L2 and gemm.n >= 128
+    a = a and (gemm.a[0] == 1 or (gemm.a[1] == 1 and gemm.m >= TALL))
+    return a, b or a or gemm.b[1] != 1
 
 
 def _tiles(gemm: Gemm, lanes: int, machine: Machine, *, packed: bool) -> tuple[Split, Split]:
@@ -272,9 +282,12 @@ def _cost(rows: Split, columns: Split, depth: int, flow: float) -> float:
 def _blocked(plan: Plan) -> Plan:
     """With chunks, and blocks that fit the caches."""
     plan = replace(plan, grid=_grid(plan))
-    step = plan.depth * plan.gemm.size
-    rows = _even(ceil(plan.rows.count / plan.grid[1]), L2 // max(1, step * plan.rows.size))
-    columns = _even(ceil(plan.columns.count / plan.grid[2]), L2 // max(1, step * plan.width))
+    down, across = L2, L2
+    if plan.pack_a:  # of rows that are dense along k, each tile's when its turn comes
+        down, across = ASIDE if plan.gemm.a[0] == 1 else 0, NEAR
+    step = max(1, plan.depth * plan.gemm.size)
+    rows = _even(ceil(plan.rows.count / plan.grid[1]), down // (step * plan.rows.size))
+    columns = _even(ceil(plan.columns.count / plan.grid[2]), across // (step * plan.width))
     return replace(plan, row_block=rows, column_block=columns)
 
 
@@ -303,8 +316,10 @@ def _time(plan: Plan, grid: tuple[int, int, int]) -> float:
     m = ceil(plan.rows.count / grid[1]) * plan.rows.size
     n = ceil(plan.columns.count / grid[2]) * plan.columns.size * lanes
     speed = 1 / (2 * max(lanes, 8))
-    a = m * gemm.k * (1.0 if plan.pack_a else 0.15)
-    b = n * gemm.k * (0.5 if plan.pack_b and not plan.keeps else 0.2)
+    a = m * gemm.k * 0.15
+    if plan.pack_a:  # once for each block of columns
+        a = m * gemm.k * 1.5 * ceil(n * plan.depth * gemm.size / NEAR)
+    b = n * gemm.k * (1.4 if plan.pack_a else 0.5 if plan.pack_b and not plan.keeps else 0.2)
     chunk = batch * (m * n * (gemm.k * speed + 0.1) + a + b) + 1000
     chunks = prod(grid)
     return sum(weight * p * ceil(chunks / p) * chunk for p, weight in THREADS)

@@ -25,13 +25,14 @@ from tests.jit.llvm.test_gemm import (
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("t", [F32, F64], ids=["f32", "f64"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_packed(rng, machine, t, kind):
+@pytest.mark.parametrize("m", [611, 483])
+def test_both_packed(rng, machine, t, kind, m):
     """Tiles of two heights, blocks of rows, of columns and of k; odd edges."""
-    m, n, k = 611, 333, 521
+    n, k = 333, 621
     a, b = operand(rng, m, k, t, kind[0]), operand(rng, k, n, t, kind[1])
     c = np.full((m, n), np.nan, DTYPES[t])
     plan = make_plan(geometry(a, b, c, t), named(machine))
-    assert plan.pack_a == (kind[0] == "t")
+    assert plan.pack_a == (kind[0] == "t" or m == 611), "few rows are read where they are"
     assert plan.pack_b
     assert plan.keeps == (kind[1] == "n")
     product_of(a, b, c, t, machine)
