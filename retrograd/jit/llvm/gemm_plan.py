@@ -25,7 +25,7 @@ L1, L2 = 32 * 1024, 256 * 1024  # bytes that a panel and a block may take
 NEAR = 1 << 20  # bytes of a block of columns that stays in the second cache
 ASIDE = NEAR // 2  # bytes of rows that are packed at a time, beside it
 DEPTH, DEEP = 256, 512  # steps of k in a block; in one of packed rows
-TALL = 512  # rows: enough to pack all columns before them
+LARGE = 512  # rows, columns, steps of k: packed once, they are read often enough
 SHALLOW, LONG = 64, 512  # steps of k, columns: so few, and so many, that storing is the work
 FLOW = 10  # bytes in a cycle that the second cache gives without making anybody wait
 STREAM = 16  # as above, when a matrix is read once: so many rows at a time
@@ -242,9 +242,11 @@ def _packs(gemm: Gemm) -> tuple[bool, bool]:
     """Which operands are copied to dense panels: what caches do not hold, or read in halves."""
     b = gemm.k * abs(gemm.b[0]) * gemm.size > 2 * L2 and gemm.m > 2 * FEW
     b = b or (gemm.slanted and gemm.m >= MANY)
-    far = gemm.k * abs(gemm.a[1]) if gemm.a[0] == 1 else gemm.m * abs(gemm.a[0])
-    a = far * gemm.size > 4 * L2 and gemm.n >= 128
-    a = a and (gemm.a[0] == 1 or (gemm.a[1] == 1 and gemm.m >= TALL))
+    a = max(gemm.m * gemm.a[0], gemm.k * gemm.a[1]) * gemm.size > 4 * L2 and gemm.n >= 128
+    if gemm.a[0] == 1:
+        a = a and (gemm.m >= LARGE or gemm.n < LARGE)
+    else:
+        a = a and gemm.a[1] == 1 and min(gemm.m, gemm.n, gemm.k) >= LARGE
     return a, b or a or gemm.b[1] != 1
 
 
