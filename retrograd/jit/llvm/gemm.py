@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from retrograd.jit.llvm.build import Fn
-from retrograd.jit.llvm.gemm_fetch import Fetch
+from retrograd.jit.llvm.fetch import Fetch
 from retrograd.jit.llvm.gemm_operands import Operands, Spot
 from retrograd.jit.llvm.gemm_pack import Spill
 from retrograd.jit.llvm.gemm_plan import Gemm, Plan, make_plan, wants_swap

@@ -16,9 +16,9 @@ from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.numbers import compute, even, kind_of
 from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, together
+from retrograd.jit.llvm.squares import Squares
 from retrograd.jit.llvm.text import I64, PTR, Type, Val
 from retrograd.jit.llvm.values import Num, constant, grouped
-from retrograd.jit.llvm.walks import Walks
 from retrograd.jit.loops.analyse import (
     Reduction,
     expressions,
@@ -69,7 +69,7 @@ def _nbytes(b: Buffer) -> int:
     return int(np.prod(b.shape)) * b.dtype.itemsize
 
 
-class Writer(Walks):
+class Writer(Squares):
     """One kernel being written."""
 
     def __init__(self, f: Fn, kernel: Kernel, order: list[Buffer]) -> None:
@@ -110,6 +110,7 @@ class Writer(Walks):
         axes = [a for a in self.kernel.axes if a.extent != 1]
         if self.turns == 0 or any(a.extent == 0 for a in axes):
             return 1 if self._inner_only() else 0
+        self.settle(axes)
         split = divided(axes, self.vector, self.lanes)
         chunks = self._chunks(split)
         if chunks > 1:
@@ -129,13 +130,17 @@ class Writer(Walks):
         if split is None:
             return 1
         work = self.turns * max(1, sum(1 for _ in expressions(self.kernel.body)) // 2)
-        step = max(self.lanes, 1) if split is self.vector and self.vertical else 1
-        return max(1, min(CHUNKS, -(-split.extent // step), work // GRAIN))
+        return max(1, min(CHUNKS, -(-split.extent // self._step(split)), work // GRAIN))
+
+    def _step(self, axis: Axis) -> int:
+        """Turns of an axis that stay together."""
+        whole = axis is self.turned or (axis is self.vector and self.vertical)
+        return max(self.lanes, 1) if whole else 1
 
     def _bounds(self, axis: Axis, chunks: int) -> tuple[Val, Val]:
         """Where this chunk's part of an axis begins and ends: by shape alone."""
         f, chunk = self.f, self.f.arg("chunk")
-        step = max(self.lanes, 1) if axis is self.vector and self.vertical else 1
+        step = self._step(axis)
         blocks = -(-axis.extent // step)
 
         def bound(c: Val) -> Val:
@@ -152,6 +157,10 @@ class Writer(Walks):
         axis, rest = axes[0], axes[1:]
         self._hoist(self.kernel.body, set(axes))
         low, high = self.bounds.get(axis, (0, axis.extent))
+        if axis is self.turned:
+            span = self.bounds.get(rest[0], (0, rest[0].extent))
+            self._over(low, high, span, lambda: self._outer([]))
+            return
         if axis is self.vector and self.vertical:
             self._strips(axis, low, high, lambda: self._outer(rest))
             return

@@ -20,13 +20,13 @@ from retrograd.jit.loops.analyse import assigned, expressions, stride, without
 from retrograd.jit.loops.expr import For, Store, dynamics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from retrograd.jit.llvm.text import Int, Val
     from retrograd.jit.loops.expr import Buffer, Stmt, Var
     from retrograd.jit.loops.index import Axis, Ix
 
-__all__ = ["Walks"]
+__all__ = ["Walks", "safe"]
 
 MANY = 8  # tiles of a loop, at most: all of them stay in the first cache
 
@@ -146,7 +146,7 @@ class Walks(Places):
             return False
         if stride(ix, axis) not in (1, -1):
             return False
-        low, high = _safe([(buffer, ix)], axis, self.lanes)
+        low, high = safe([(buffer, ix)], axis, self.lanes)
         return low <= self.lanes and high > axis.extent - 2 * self.lanes
 
     def _squares(
@@ -154,7 +154,8 @@ class Walks(Places):
     ) -> list[Num]:
         """The loop in squares; what does not fill one, or is near an end, turn by turn."""
         axis, n = loop.axes[0], self.lanes
-        low, high = _safe(wanted, axis, n)
+        written = {s.buffer for s in loop.body if isinstance(s, Store)}
+        low, high = safe(wanted, axis, n)
         high = max(low, high)
 
         def one(now: list[Num], i: Val) -> list[Num]:
@@ -164,7 +165,7 @@ class Walks(Places):
 
         def square(now: list[Num], i: Val) -> list[Num]:
             start = self.f.times(i, n)
-            self._inside(axis, start, lambda: self._fill(wanted, loop))
+            self._inside(axis, start, lambda: self._fill(wanted, axis, written))
 
             def turn(now: list[Num], i: Val) -> list[Num]:
                 self.turn = i
@@ -192,14 +193,15 @@ class Walks(Places):
         assert rest is None
         return self.f.at(self.base[buffer], first, in_memory(buffer.dtype)), step, down
 
-    def _fill(self, wanted: list[tuple[Buffer, Ix]], loop: For) -> None:
+    def _fill(
+        self, wanted: list[tuple[Buffer, Ix]], axis: Axis, written: Container[Buffer] = ()
+    ) -> None:
         """Tiles for all that is wanted, with what is read in them."""
         f, n = self.f, self.lanes
-        written = {s.buffer for s in loop.body if isinstance(s, Store)}
         for buffer, ix in wanted:
             t = in_memory(buffer.dtype)
             memory = f.alloca(t, n * n)
-            spot, step, down = self._ends(buffer, ix, loop.axes[0])
+            spot, step, down = self._ends(buffer, ix, axis)
             self.tiles[buffer, ix] = Tile(memory, down)
             if buffer not in written:
                 turn = Turned(t, n, n if self.left is None else self.left, n, step, n)
@@ -240,7 +242,7 @@ class Walks(Places):
         self.f.store(lanes, self._spot(buffer, tile), 16)
 
 
-def _safe(wanted: list[tuple[Buffer, Ix]], axis: Axis, n: int) -> tuple[int, int]:
+def safe(wanted: list[tuple[Buffer, Ix]], axis: Axis, n: int) -> tuple[int, int]:
     """The turns whose squares lie in memory; those behind a test may not, near an end."""
     low, high = 0, axis.extent // n * n
     for buffer, ix in wanted:

@@ -108,3 +108,31 @@ def test_emits_for_neon(rng):
     writer.written()
     assert "@turned_" in writer.module.text()
     assert object_code(writer.module).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8"])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_operands_that_lie_along_another_axis_are_turned_over(machine, dtype, rng):
+    """In whole squares and at both edges, with operands that lie as the result does."""
+    for shape in [(160, 128), (131, 150), (3, 200, 129), (2, 64, 300), (129, 1030)]:
+        x = (rng.normal(size=shape) * 100).astype(dtype)
+        turned = np.swapaxes(x, -1, -2)
+        beside = (rng.normal(size=turned.shape) * 100).astype(dtype)
+        row = beside[..., :1, :].copy()
+
+        def f(x, beside, row):
+            t = rg.matrix_transpose(x)
+            return rg.where(t > row, t, beside) + rg.flip(t, axis=-2)
+
+        want = np.where(turned > row, turned, beside) + np.flip(turned, -2)
+        got = ran(f, [x, beside, row], machine)
+        assert got.dtype == want.dtype
+        assert got.tobytes() == np.ascontiguousarray(want).tobytes()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_squares_stay_inside_of_what_is_turned_over(machine, rng):
+    """Windows and padding: nothing is read beyond the operand's own memory."""
+    x = rng.normal(size=(150, 140)).astype(np.float32)
+    got = ran(lambda x: rg.pad(rg.matrix_transpose(x[3:, 5:]), 2), [x], machine)
+    np.testing.assert_array_equal(got, np.pad(x[3:, 5:].T, 2))

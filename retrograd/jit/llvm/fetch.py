@@ -1,4 +1,4 @@
-"""Call for the rows that the next tiles read, a little with each tile before them.
+"""Call for the rows that come next, a little at a time with the work before them.
 
 Rows of a large matrix are in the third cache or in memory, each in a page of its own. Read in a
 burst, they take long; asked for in time, they are in the second cache when their turn comes.
@@ -31,7 +31,7 @@ class Fetch:
     def write(self, module: Module) -> str:
         """Put the function into the module, unless it is there; its name."""
         sizes = self.rows, self.columns, self.stride, self.parts
-        name = f"gemm_fetch_{self.type.suffix}_{'_'.join(map(str, sizes))}"
+        name = f"fetch_{self.type.suffix}_{'_'.join(map(str, sizes))}"
         return module.once(name, lambda: self._write(module, name))
 
     def _write(self, module: Module, name: str) -> None:
