@@ -21,7 +21,7 @@ from retrograd.jit.calls import Bound, Compiled
 from retrograd.jit.derivative import Derivatives
 from retrograd.jit.passes.watch import watch
 from retrograd.jit.results import Results
-from retrograd.jit.signature import Call, Reader, described, differs, rebuilt
+from retrograd.jit.signature import ABSENT, Call, Reader, described, differs, rebuilt
 from retrograd.jit.threads import MAX_THREADS
 from retrograd.memory.sizes import bytes_of, room_for_loops
 from retrograd.memory.spill import directory_of
@@ -123,7 +123,10 @@ class Jitted:
         self._lock = threading.RLock()
         self._check_names()
         found = self.signature.parameters.values()
-        self._defaults = {p.name: p.default for p in found}
+        # A whole number that is not given is an option, such as an axis: the function's own.
+        self._defaults = {
+            p.name: ABSENT if type(p.default) is int else p.default for p in found
+        }
         self._plain = all(p.kind in _PLAIN for p in found)
         only = inspect.Parameter.POSITIONAL_ONLY
         self._by_name = not any(p.kind is only for p in found)
@@ -201,15 +204,21 @@ class Jitted:
             if known and not any(v is inspect.Parameter.empty for v in found.values()):
                 return list(found.items())
         bound = self.signature.bind(*args, **kwargs)
+        named = set(bound.arguments)
         bound.apply_defaults()
-        return list(bound.arguments.items())
+        return [
+            (n, ABSENT if n not in named and names[n] is ABSENT else v)
+            for n, v in bound.arguments.items()
+        ]
 
     def read(self, given: Sequence[tuple[str, Any]]) -> Reader:
         """The key and the data of arguments."""
         reader, static = Reader(self.who), self.static
         for name, value in given:
             reader.name = name
-            if name in static:
+            if value is ABSENT:
+                reader.key.append(ABSENT)
+            elif name in static:
                 reader.option(value)
             else:
                 reader.argument(value)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 __all__ = [
+    "ABSENT",
     "Call",
     "Dead",
     "Leaf",
@@ -33,6 +34,7 @@ __all__ = [
     "remember",
 ]
 
+ABSENT = object()  # in place of an argument that is left to its default
 NUMBERS = {int: dt.int64, float: dt.float64, complex: dt.complex128}
 FLAT = "_flat"  # in a frozen record: its leaves and structure, once somebody asked
 _structures: dict[tree.Structure, tree.Structure] = {}  # equal ones are one, and compare fast
@@ -226,6 +228,8 @@ def described(
     leaves: list[Leaf] = []
     structures: list[tuple[str, Any]] = []
     for name, value in given:
+        if value is ABSENT:
+            continue
         if name in static:
             structures.append((name, value))
             continue

@@ -65,6 +65,24 @@ def test_keywords_defaults_and_stars():
     assert compiled.traces == 3  # of the first three calls one: numbers are data
 
 
+def test_whole_numbers_that_are_not_given_are_the_functions_own(rng):
+    """axis=-1 is an option as long as nobody says it: no value is asked of a traced number."""
+
+    def f(x, axis=-1, /, *, times=2, shift=0.5):
+        return rg.sum(x, axis=axis) * times + shift if times else x
+
+    x = rg.asarray(rng.normal(size=(3, 4)))
+    compiled = rg.jit(f)
+    for _ in range(2):
+        assert_close(compiled(x), f(x))
+        assert_close(compiled(x, shift=2.0), f(x, shift=2.0))
+    assert compiled.traces == 1
+    assert_close(rg.jit(f, static=("axis", "times"))(x, 0), f(x, 0))
+    assert_close(rg.jit(rg.nn.softmax)(x), rg.nn.softmax(x))
+    with pytest.raises(rg.ArgumentError):
+        compiled(x, 0)  # said, it is a number like others
+
+
 def test_names_and_places_are_one_signature():
     f, x = rg.jit(lambda a, b, c=3.0: a * b + c), rg.arange(4.0)
     for args, named in [((x, x), {}), ((x,), {"b": x}), ((), {"b": x, "a": x, "c": 4.0})]:
