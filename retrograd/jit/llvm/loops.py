@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retrograd.jit.llvm.ahead import rows_ahead
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.faults import Faults
+from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.info import KernelInfo
+from retrograd.jit.llvm.kept import Kept
 from retrograd.jit.llvm.numbers import compute, even, kind_of
 from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, together
 from retrograd.jit.llvm.squares import Squares
-from retrograd.jit.llvm.text import I64, PTR, Type, Val
-from retrograd.jit.llvm.values import Num, constant, grouped
+from retrograd.jit.llvm.text import I8, I64, PTR, Type, Val
+from retrograd.jit.llvm.values import Num, constant, grouped, in_memory
 from retrograd.jit.loops.analyse import (
     Reduction,
     expressions,
@@ -42,6 +45,7 @@ __all__ = ["write_loops"]
 PARAMETERS = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 GRAIN = 1 << 15  # operations that are worth a chunk
 LARGE = 4 << 20  # bytes that do not stay in a second cache
+LINE = 64  # bytes of a cache line
 FEW = 2  # turns of a loop that ends early, about
 
 
@@ -86,6 +90,9 @@ class Writer(Squares):
                 self.turns *= max(1, some if s.until is None else min(some, FEW))
                 break
         self.memos: list[dict[Any, Num]] = [{}]
+        along = self.vector if self.lanes and not self.vertical else None
+        self.kept = Kept(f, kernel, along, self.lanes)
+        self.calls, self.ahead = rows_ahead(kernel, along) if large else (None, [])
 
     def _width(self) -> int:
         """Lanes: as many as fit of the smallest float, or of 4 bytes where there is none."""
@@ -236,7 +243,7 @@ class Writer(Squares):
 
     def _horizontal(self, loop: For) -> None:
         """Lanes along the last inner axis; reductions collect in vectors."""
-        found = reductions(loop)
+        found, self.kept.loop = reductions(loop), loop
         if found is None or not self.lanes:
             lanes, self.lanes = self.lanes, 0
             self.plain(loop)
@@ -282,8 +289,19 @@ class Writer(Squares):
             self._masked(axis, full, lambda: self._turn(loop, found, acc))
         return acc
 
+    def _call_ahead(self) -> None:
+        """Call for what the next row has where this one is."""
+        f = self.f
+        for buffer, ix, step in self.ahead:
+            first, _, _ = self.spread(ix)
+            spot = f.at(self.base[buffer], f.plus(first, step), in_memory(buffer.dtype))
+            for line in range(0, self.lanes * buffer.dtype.itemsize, LINE):
+                prefetch(f, f.at(spot, line, I8))
+
     def _turn(self, loop: For, found: list[Reduction], acc: list[Num]) -> None:
         """One vector of the loop's body; acc is brought up to date."""
+        if loop is self.calls and self.mask is None:
+            self._call_ahead()
         for s in loop.body:
             if isinstance(s, Store):
                 self.store(s.buffer, s.index, self.value(s.expr))
@@ -320,8 +338,20 @@ class Writer(Squares):
         for memo in reversed(self.memos):
             if key in memo:
                 return memo[key]
-        found = self.memos[-1][key] = self._written(e)
+        found = self._left(e) if id(e) in self.kept.rows else self._written(e)
+        self.memos[-1][key] = found
         return found
+
+    def _left(self, e: Expr) -> Num:
+        """Numbers that a loop leaves for others."""
+        assert self.vector is not None
+        at = self.at[self.vector]
+        known = self.kept.found(e, at, self.lanes)
+        if known is not None:
+            return (known,)
+        (x,) = self._written(e)
+        self.kept.leave(e, at, x, self.lanes)
+        return (x,)
 
     def _written(self, e: Expr) -> Num:
         f = self.f

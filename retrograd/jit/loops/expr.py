@@ -242,8 +242,10 @@ def settled(e: Any, other: Any) -> Any:
 
 def _as_known(e: Any) -> Any:
     """A variable that was read before its dtype was known, now that it is."""
-    late = isinstance(e, Expr) and e.op == "var" and e.data[0].dtype not in (None, e.dtype)
-    return read(e.table, *e.data) if late else e
+    if not (isinstance(e, Expr) and e.op == "var"):
+        return e
+    known = e.data[0].dtype  # `is None`: to NumPy, float64 == None
+    return e if known is None or known == e.dtype else read(e.table, *e.data)
 
 
 def _unsettled(e: Any) -> bool:

@@ -11,7 +11,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Op, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import elementary, extrema, grid, random, reduce, rounding, shape
+from retrograd.ops import arithmetic, elementary, extrema, grid, random, reduce, rounding, shape
 
 __all__ = ["gumbel_softmax", "log_softmax", "softmax", "softmin"]
 
@@ -54,7 +54,7 @@ class Softmax(Op):
 
     def expand(self, x):
         e = elementary.exp(x - extrema.max(x, axis=self.axis, keepdims=True))
-        return e / reduce.sum(e, axis=self.axis, keepdims=True)
+        return e * arithmetic.reciprocal(reduce.sum(e, axis=self.axis, keepdims=True))
 
     @staticmethod
     def samples(rng):

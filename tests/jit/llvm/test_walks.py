@@ -136,3 +136,34 @@ def test_squares_stay_inside_of_what_is_turned_over(machine, rng):
     x = rng.normal(size=(150, 140)).astype(np.float32)
     got = ran(lambda x: rg.pad(rg.matrix_transpose(x[3:, 5:]), 2), [x], machine)
     np.testing.assert_array_equal(got, np.pad(x[3:, 5:].T, 2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_loops_over_a_row_leave_what_the_next_ones_need(machine, dtype, rng):
+    """Rows in whole vectors and not, that fit their memory and do not; many and one."""
+    for shape in [(3, 1), (40, 37), (5, 64), (2, 3, 100), (7, 5000), (1200, 1024)]:
+        x = (rng.normal(size=shape) * 5).astype(dtype)
+        wide = x.astype(np.float64)
+        e = np.exp(wide - wide.max(-1, keepdims=True))
+        got = ran(rg.nn.softmax, [x], machine)
+        assert_close(got, (e / e.sum(-1, keepdims=True)).astype(dtype))
+
+        def f(x):
+            t = rg.tanh(x)
+            return (t - rg.mean(t, axis=-1, keepdims=True)) * rg.max(t, axis=-1, keepdims=True)
+
+        t = np.tanh(wide)
+        want = (t - t.mean(-1, keepdims=True)) * t.max(-1, keepdims=True)
+        assert_close(ran(f, [x], machine), want.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_along_rows_collect_in_vectors(dtype):
+    """Of both: to NumPy, float64 == None, which once made these sums run one by one."""
+    x = np.ones((5, 64), dtype)
+    writer = Writer(graph_of(lambda x: rg.sum(x, axis=-1), [x]), named("avx512"))
+    lanes, name = (8, "double") if dtype == "float64" else (16, "float")
+    writer.written()
+    adds = [t for t in "".join(writer.module.functions.values()).splitlines() if "fadd" in t]
+    assert any(f"<{lanes} x {name}>" in t or f"<{2 * lanes} x {name}>" in t for t in adds)

@@ -1,0 +1,75 @@
+"""Numbers of a row that several of its loops need: dear ones are kept from the first loop on.
+
+Softmax needs exp for the sum, and again for each result. A row of numbers is in the first cache
+when the next loop comes, which costs less than exp.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from retrograd.jit.llvm.values import in_register
+from retrograd.jit.loops.analyse import expressions
+from retrograd.jit.loops.expr import For
+from retrograd.jit.loops.vocabulary import FUNCTIONS
+
+if TYPE_CHECKING:
+    from retrograd.jit.llvm.build import Fn
+    from retrograd.jit.llvm.text import Type, Val
+    from retrograd.jit.loops.expr import Expr, Kernel
+    from retrograd.jit.loops.index import Axis
+
+__all__ = ["Kept"]
+
+MOST = 16 * 1024  # bytes of a row
+CHEAP = ("abs", "maximum", "minimum", "sqrt", "floor", "ceil", "round", "trunc")
+
+
+class Row(NamedTuple):
+    """Memory for the numbers of a row, and the loop that fills it."""
+
+    memory: Val
+    type: Type
+    loop: For
+
+
+class Kept:
+    """The numbers that the loops of a kernel leave for the loops after them."""
+
+    def __init__(self, f: Fn, kernel: Kernel, axis: Axis | None, lanes: int) -> None:
+        self.f, self.axis = f, axis
+        self.loop: For | None = None  # that is being written
+        self.rows: dict[int, Row] = {}
+        loops = [s for s in kernel.body if isinstance(s, For)]
+        if axis is None or not lanes or any(s.axes != (axis,) for s in loops):
+            return
+        within = [{id(e): e for e in expressions([s])} for s in loops]
+        if any(e.op == "guard" for seen in within for e in seen.values()):
+            return  # lanes that a test leaves out hold anything
+        often = Counter(key for seen in within for key in seen)
+        length = -(-axis.extent // lanes) * lanes
+        for loop, seen in zip(loops, within, strict=True):
+            for key, e in seen.items():
+                if often[key] > 1 and key not in self.rows and self._dear(e, length):
+                    t = in_register(e.dtype)
+                    self.rows[key] = Row(f.alloca(t, length), t, loop)
+                    return  # one row: kernels rarely have two, and caches are small
+
+    def _dear(self, e: Expr, length: int) -> bool:
+        small = length * e.dtype.itemsize <= MOST
+        called = e.op in FUNCTIONS and e.op not in CHEAP
+        return small and called and e.dtype.kind == "f" and self.axis in e.axes
+
+    def found(self, e: Expr, at: Any, lanes: int) -> Val | None:
+        """The numbers from a place of the row on, if a loop before has left them."""
+        row = self.rows[id(e)]
+        if self.loop is None or row.loop is self.loop:
+            return None
+        return self.f.load(row.type.by(lanes), self.f.at(row.memory, at, row.type))
+
+    def leave(self, e: Expr, at: Any, x: Val, lanes: int) -> None:
+        """Keep the numbers from a place on, if a later loop needs them."""
+        row = self.rows[id(e)]
+        if row.loop is self.loop:
+            self.f.store(self.f.splat(x, lanes), self.f.at(row.memory, at, row.type))
