@@ -229,7 +229,7 @@ def compiled(cls: type) -> str:
     """By which of the three ways."""
     if hasattr(cls, "lower"):
         return "a kernel"
-    if hasattr(cls, "expand"):
+    if hasattr(cls, "expand") and not cls.host:
         return "an expansion"
     own = "kernels of its own, else " if cls.native else ""
     return f"{own}a host call: {cls.host}" if cls.host else "nothing yet"

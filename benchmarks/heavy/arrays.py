@@ -21,8 +21,9 @@ REASONS = {
     "running maximum": "as the running sum; the gradient adds at places found by another walk",
     "sort": "NumPy sorts on one thread; the gradient sorts again, with places",
     "select": "NumPy selects on one thread",
-    "gather": "indices checked, then elements read and added one by one",
-    "rows": "rows are added in the order of the indices, on one thread",
+    "few": "a kernel; its gradient is added to zeros by NumPy, on one thread",
+    "gather": "a kernel each way; most of the time is in adding at the indices",
+    "rows": "a kernel each way, which copy rows and add rows: nine tenths of the time",
     "copies": "a kernel against memcpy",
 }
 
@@ -130,7 +131,7 @@ def _order(draw: Draw, torch: Any) -> Iterator[Case]:
     )
     yield Case(
         "topk 1024 x 1024, 16",
-        "select",
+        "few",
         lambda x: rg.topk(x, 16, axis=1)[0],
         lambda x: torch.topk(x, 16, dim=1)[0],
         x,
@@ -153,24 +154,24 @@ def _between(torch: Any, x: Any, at: float) -> Any:
 def _indices(draw: Draw, torch: Any) -> Iterator[Case]:
     x, more = draw.normal(2048, 512), draw.normal(2048, 512)
     at = draw.rng.integers(0, 2048, (2048, 512))
-    theirs = torch.from_numpy(at)
+    ours, theirs = rg.asarray(at), torch.from_numpy(at)
     yield Case(
         "gather 2048 x 512 along 0",
         "gather",
-        lambda x: rg.gather(x, at, axis=0),
+        lambda x: rg.gather(x, ours, axis=0),
         lambda x: torch.gather(x, 0, theirs),
         [x],
     )
     yield Case(
         "scatter_add 2048 x 512 along 0",
         "gather",
-        lambda x, y: rg.scatter_add(x, at, y, axis=0),
+        lambda x, y: rg.scatter_add(x, ours, y, axis=0),
         lambda x, y: torch.scatter_add(x, 0, theirs, y),
         [x, more],
     )
     rows = draw.rng.integers(0, 2048, 4096)
-    their_rows = torch.from_numpy(rows)
-    yield Case("x[i], 4096 of 2048 x 512", "rows", *_taken(rows, their_rows), [x])
+    both = _taken(rg.asarray(rows), torch.from_numpy(rows))
+    yield Case("x[i], 4096 of 2048 x 512", "rows", *both, [x])
 
 
 def _taken(ours: Any, theirs: Any) -> list[Any]:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 REASONS = {
     "pool": "a kernel each way; the winners are looked for again backward",
     "average": "a kernel each way",
-    "adaptive": "a kernel for each axis each way; of the largest, winners are looked for again",
+    "adaptive": "a kernel each way, over windows of all axes",
     "norm": "a kernel each way; the statistics are computed again backward",
-    "groups": "by channels, then by groups; the statistics are computed again backward",
+    "groups": "backward the image is read three times: for its statistics, for sums, at last",
     "resize": "a kernel for each axis each way, with the image between them in memory",
     "sample": "four corners gathered; gradients added in the order of places, on one thread",
     "ssim": "a kernel each way; the forward pass is computed again backward",
@@ -96,7 +96,7 @@ def _resizes(f: Any, image: Any) -> Iterator[Case]:
     ):
         yield Case(
             f"resize 8x56x56x64 to {size}x{size}, {mode}",
-            "resize",
+            "adaptive" if mode == "area" else "resize",
             lambda x, size=size, mode=mode: rg.nn.resize(x, (size, size), mode=mode),
             lambda x, size=size, mode=mode: f.interpolate(x, (size, size), mode=mode),
             [image],

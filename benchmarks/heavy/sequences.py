@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 REASONS = {
     "recurrent": "our kernel against oneDNN's",
     "attention": "our kernels against PyTorch's",
-    "ctc": "NumPy calls for each frame, forward and backward; PyTorch has one kernel",
+    "ctc": "a kernel each way; the forward walk is made again backward",
 }
 
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REASONS = {
-    "recurrence": "two NumPy calls for each step, on one thread",
-    "selective": "NumPy passes over the states of each chunk, on one thread",
-    "ssd": "decays and masks are NumPy passes on one thread; only the products use both",
-    "conv": "one NumPy pass for each tap, on one thread",
-    "rotation": "NumPy passes on one thread; angles are summed in float64",
-    "quaternion": "NumPy passes on one thread",
+    "recurrence": "a kernel each way",
+    "selective": "a kernel each way; the states are computed again backward",
+    "ssd": "a program each way; the forward pass is computed again backward",
+    "conv": "a kernel each way",
+    "rotation": "half of the time NumPy sums the angles, in float64",
+    "quaternion": "a kernel each way; three quarters of the time is the one forward",
 }
 
 

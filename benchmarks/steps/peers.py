@@ -43,6 +43,7 @@ class Caches:
         return {
             **os.environ,
             "RETROGRAD_CACHE": ours,
+            "PYTHONDONTWRITEBYTECODE": "",  # compiled files count, as those of peers do
             # One for all rows: they share no kernels, but a header that takes 10 s to build.
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.where, "inductor"),
             "OMP_NUM_THREADS": "2",

@@ -14,23 +14,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrograd.control.scan import Backward, Scan, pulled
+from retrograd.control.scan_steps import Steps, lean
 from retrograd.core.interpret import PURE, RAW, apply, current, using
 from retrograd.core.op import FUNCTIONS, Composite, function, op
 from retrograd.core.replay import region_now
 from retrograd.core.tensor import Tensor
-from retrograd.ir.evaluate import evaluate, silent
+from retrograd.ir.evaluate import silent
 from retrograd.ir.trace import trace
 from retrograd.memory.revolve import cut, first_stores, segmented, segments
 from retrograd.memory.spill import Filed, SpillFile, solid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from retrograd.core.spec import Spec
     from retrograd.ir.graph import Graph
 
+    Ready = Callable[[Graph], Callable[[list[Any]], list[Any]]]
+
 __all__: list[str] = []
 
+_OBJECTS = 128  # one byte in so many of the room is not for arrays
 _WHY = "keeps few carries, and runs its body again where one is missing"
 
 
@@ -43,23 +47,30 @@ def carry_bytes(scan: Scan) -> int:
 def slots(scan: Scan) -> int:
     """How many carries fit in a scan's room, besides what a step needs.
 
-    That are the first carry, the one at hand, and what comes and goes while a step runs.
+    That are the first carry, the one at hand, and what comes and goes while a step runs. A
+    small part is left to the objects that hold arrays, so that the process stays within too.
     """
     assert scan.room is not None
-    room = scan.room - working(scan.replace(length=1, room=None, spill=None))
+    room = scan.room - working(_bare(scan)) - scan.room // _OBJECTS
     return max(0, min(scan.length, room // max(carry_bytes(scan), 1) - 2))
+
+
+def _bare(scan: Scan) -> Scan:
+    """A step of a scan, of which there is one for all lengths and rooms."""
+    return scan.replace(length=1, room=None, spill=None)
 
 
 @lru_cache(maxsize=256)
 def working(scan: Scan) -> int:
     """Bytes of a step besides carries: cotangents and sums, and what is alive on the way."""
     back = Backward(scan, -1)  # with respect to everything
-    inputs = scan.body.inputs
-    flows = [inputs[i] for i in back.consts] + [scan.body.output_specs[i] for i in back.carry]
+    inputs, outs = scan.body.inputs, scan.body.output_specs
+    flows = [inputs[i] for i in back.consts]
+    flows += 2 * [outs[i] for i in back.carry]  # those that were given stay with who gave them
     token = region_now.set(None)
     try:
         with using(PURE):
-            step, _ = trace(back.step, back.specs)
+            step = lean(trace(back.step, back.specs)[0])
     finally:
         region_now.reset(token)
     return sum(s.nbytes for s in flows) + max(_alive(scan.body), _alive(step))
@@ -120,16 +131,18 @@ class Carries:
         return self.files.pop().get()
 
 
-def first_run(scan: Scan, args: Sequence[Any]) -> tuple[list[Any], Carries]:
+def first_run(
+    scan: Scan, args: Sequence[Any], ready: Ready = Steps
+) -> tuple[list[Any], Carries]:
     """The results on arrays, and the carries that are stored on the way."""
     kept = Carries(scan)
     n, carry = scan.consts, list(args[scan.consts : scan.consts + scan.carry])
     ys = [np.empty(s.shape, s.dtype) for s in scan.shape()[scan.carry :]]
+    consts, rows, step = args[:n], args[n + scan.carry :], ready(scan.body)
     with using(RAW):
         for position, t in enumerate(scan._order()):
             kept.pass_by(position, carry)
-            xs = (x[t] for x in args[n + scan.carry :])
-            outs = evaluate(scan.body, *args[:n], *carry, *xs)
+            outs = step([*consts, *carry, *[x[t] for x in rows]])
             carry = [np.asarray(c) for c in outs[: scan.carry]]
             for row, y in zip(ys, outs[scan.carry :], strict=True):
                 row[t] = y
@@ -154,7 +167,7 @@ class ScanFew(Composite):
         return (*self.scan.shape(), *(s.with_shape((kept, *s.shape)) for s in carry))
 
     def workspace(self, *args: Spec) -> int:
-        return (slots(self.scan) + 4) * carry_bytes(self.scan)
+        return (slots(self.scan) + 2) * carry_bytes(self.scan) + _alive(self.scan.body)
 
     def expand(self, *args: Any) -> tuple[Any, ...]:
         outs, carries = self.scan.replace(room=None)._stacked(args)
@@ -163,7 +176,11 @@ class ScanFew(Composite):
         return (*outs, *(FUNCTIONS["take"](c, at, axis=0) for c in carries))
 
     def forward(self, *args: Any) -> tuple[Any, ...]:
-        outs, kept = first_run(self.scan, args)
+        return self.stepped(Steps, *args)
+
+    def stepped(self, ready: Ready, *args: Any) -> tuple[Any, ...]:
+        """The results, by steps that somebody makes ready to run."""
+        outs, kept = first_run(self.scan, args, ready)
         stacked = [np.stack(row) for row in zip(*kept.memory, strict=True)]
         if not kept.memory:
             stacked = [np.empty(s.shape, s.dtype) for s in self.shape()[len(outs) :]]
@@ -191,7 +208,7 @@ class ScanRevolve(Composite):
         return tuple(xs[i] for i in Backward(self.scan, self.mask).targets)
 
     def workspace(self, *xs: Spec) -> int:
-        return (slots(self.scan) + 6) * carry_bytes(self.scan)
+        return (slots(self.scan) + 2) * carry_bytes(self.scan) + working(_bare(self.scan))
 
     def expand(self, *xs: Any) -> tuple[Any, ...]:
         scan = self.scan.replace(room=None)
@@ -202,12 +219,16 @@ class ScanRevolve(Composite):
         return tuple(c for c in found if c is not None)
 
     def forward(self, *xs: Any) -> tuple[Any, ...]:
+        return self.stepped(Steps, *xs)
+
+    def stepped(self, ready: Ready, *xs: Any) -> tuple[Any, ...]:
+        """The cotangents, by steps that somebody makes ready to run."""
         scan, count = self.scan, len(self.scan.body.inputs)
         rows, g = xs[count : count + scan.carry], xs[count + scan.carry :]
         kept = Carries(scan)
         kept.memory = [list(states) for states in zip(*rows, strict=True)]
         with using(RAW):
-            return tuple(Reversal(scan, self.mask, xs[:count], kept, g).run())
+            return tuple(Reversal(scan, self.mask, xs[:count], kept, g, ready).run())
 
     @staticmethod
     def samples(rng):
@@ -238,7 +259,13 @@ class Reversal:
     """A scan backwards on arrays, from the carries that were stored."""
 
     def __init__(
-        self, scan: Scan, mask: int, args: Sequence[Any], kept: Carries, g: Sequence[Any]
+        self,
+        scan: Scan,
+        mask: int,
+        args: Sequence[Any],
+        kept: Carries,
+        g: Sequence[Any],
+        ready: Ready = Steps,
     ) -> None:
         self.scan, self.back = scan, Backward(scan, mask)
         n, inputs = scan.consts, scan.body.inputs
@@ -254,42 +281,42 @@ class Reversal:
         self.state = kept.memory.pop() if kept.memory else []
         self.slots = dict(enumerate(kept.memory))
         kept.memory.clear()  # they are ours now: a slot that is used again frees what it held
-        self.body = silent(scan.body)
-        self.step, captured = trace(self.back.step, self.back.specs)
+        self.body = ready(silent(scan.body))
+        step, captured = trace(self.back.step, self.back.specs)
+        self.step = ready(lean(step))
         self.hidden = [t.array for t in captured]
 
     def run(self) -> list[Any]:
-        """All actions of the schedule."""
-        if self.scan.length:
-            scan = self.scan
-            for what, a, b in segmented(scan.length, slots(scan), starts(scan)):
-                if what == "load":
-                    self.state = self.slots[a]
-                elif what == "fetch":
-                    self.slots.clear()  # of the segment after it, which is done
-                    self.state = self.kept.fetch(a) if a else list(self.first)
-                elif what == "store":
-                    self.slots[a] = self.state
-                elif what == "advance":
-                    self.advance(a, b)
-                else:
-                    self.pull(a)
+        """All actions of the schedule, of which there are some for each step."""
+        scan, held, advance, pull = self.scan, self.slots, self.advance, self.pull
+        plan = segmented(scan.length, slots(scan), starts(scan)) if scan.length else ()
+        for what, a, b in plan:
+            if what == "load":
+                self.state = held[a]
+            elif what == "back":
+                pull(a)
+            elif what == "advance":
+                advance(a, b)
+            elif what == "store":
+                held[a] = self.state
+            else:
+                held.clear()  # of the segment after it, which is done
+                self.state = self.kept.fetch(a) if a else list(self.first)
         return [*self.sums, *self.gs, *self.gx]
 
     def advance(self, start: int, end: int) -> None:
         """Steps forwards."""
-        for position in range(start, end):
-            t = self.times[position]
-            xs = (x[t] for x in self.rows)
-            outs = evaluate(self.body, *self.consts, *self.state, *xs)
-            self.state = [np.asarray(c) for c in outs[: self.scan.carry]]
+        consts, rows, carry = self.consts, self.rows, self.scan.carry
+        for t in self.times[start:end]:
+            outs = self.body([*consts, *self.state, *[x[t] for x in rows]])
+            self.state = [np.asarray(c) for c in outs[:carry]]
 
     def pull(self, position: int) -> None:
         """A step backwards."""
         t = self.times[position]
         given = [*self.consts, *self.sums, *self.gs, *self.state]
-        given += [x[t] for x in self.rows] + [g[t] for g in self.g_ys]
-        found = evaluate(self.step, *given, *self.hidden)
+        given += [x[t] for x in self.rows] + [g[t] for g in self.g_ys] + self.hidden
+        found = self.step(given)
         a, b = len(self.sums), len(self.sums) + len(self.gs)
         self.sums, self.gs = found[:a], found[a:b]
         for row, c in zip(self.gx, found[b:], strict=True):
@@ -314,9 +341,7 @@ def scan_few(scan: Scan, args: Sequence[Any]) -> tuple[list[Any], Any]:
     if current.get() is PURE and region_now.get() is None:
         found, kept = first_run(scan, [a.array for a in args])
         return [Tensor(o) for o in found], (list(args), Held(kept))
-    # as values, which can be replayed; the reversal has its slots beside them
-    half = scan.replace(room=scan.room and scan.room // 2, spill=None)
-    outs = apply(ScanFew(half), *args)
+    outs = apply(ScanFew(_halved(scan)), *args)  # as values, which can be replayed
     cut = len(outs) - scan.carry
     return list(outs[:cut]), (list(args), list(outs[cut:]))
 
@@ -333,5 +358,12 @@ def scan_revolve(scan: Scan, mask: int, g: Sequence[Any], kept: Any) -> list[Any
             cotangents = [c.array for c in full]
             found = Reversal(scan, mask, arrays, states, cotangents).run()
         return Backward(scan, mask).placed([Tensor(c) for c in found])
-    half = scan.replace(room=scan.room and scan.room // 2, spill=None)
-    return Backward(scan, mask).placed(apply(ScanRevolve(half, mask), *args, *carries, *full))
+    op = ScanRevolve(_halved(scan), mask)
+    return Backward(scan, mask).placed(apply(op, *args, *carries, *full))
+
+
+def _halved(scan: Scan) -> Scan:
+    """The scan with room for half the carries: the reversal has its slots beside the values."""
+    assert scan.room is not None
+    need = working(_bare(scan))
+    return scan.replace(room=(scan.room + min(need, scan.room)) // 2, spill=None)

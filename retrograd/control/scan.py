@@ -9,6 +9,7 @@ import numpy as np
 from retrograd.autodiff.batch import vmap
 from retrograd.autodiff.reverse import flat_vjp
 from retrograd.control.scan_push import ScanPush, captured_first, looped, smooth
+from retrograd.control.scan_steps import Steps
 from retrograd.core import dtype as dt
 from retrograd.core import tree
 from retrograd.core.errors import ArgumentError, ShapeError
@@ -76,10 +77,11 @@ class Scan(Op):
         xs = args[self.consts + self.carry :]
         ys = [np.empty(s.shape, s.dtype) for s in self.shape()[self.carry :]]
         kept = [np.empty((self.length, *np.shape(c)), c.dtype) for c in carry if keep]
+        step = Steps(self.body)
         for t in self._order():
             for row, c in zip(kept, carry, strict=False):
                 row[t] = c
-            outs = evaluate(self.body, *consts, *carry, *(x[t] for x in xs))
+            outs = step([*consts, *carry, *[x[t] for x in xs]])
             carry = [np.asarray(c) for c in outs[: self.carry]]
             for row, y in zip(ys, outs[self.carry :], strict=True):
                 row[t] = y

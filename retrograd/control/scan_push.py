@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from retrograd.autodiff.forward import jvp
+from retrograd.control.scan_steps import lean
 from retrograd.core import dtype as dt
 from retrograd.core.interpret import apply
 from retrograd.ir.evaluate import evaluate, silent
@@ -25,7 +26,7 @@ def looped(f: Any, specs: Sequence[Spec], counts: tuple[int, int], like: Any, ar
     graph, captured = trace(f, specs)
     consts, carry = counts
     k = len(captured)
-    op = like.replace(body=captured_first(graph, k), consts=consts + k, carry=carry)
+    op = like.replace(body=captured_first(lean(graph), k), consts=consts + k, carry=carry)
     return apply(op, *captured, *args)
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from retrograd.core.errors import OpError
 
 _REQUIRED = object()
+_IDENTITY = "_identity"
 
 
 class Value:
@@ -60,7 +61,10 @@ class Value:
     @property
     def identity(self) -> tuple[Any, ...]:
         """Class and fields, with types and signs told apart: 1, 1.0, True; 0.0, -0.0."""
-        return (type(self), *(exact(getattr(self, n)) for n in self.fields))
+        held = self.__dict__
+        if _IDENTITY not in held:  # read by each hash and comparison: made once
+            held[_IDENTITY] = (type(self), *[exact(getattr(self, n)) for n in self.fields])
+        return held[_IDENTITY]
 
     def __eq__(self, other: object) -> bool:
         """Equal class and fields."""
@@ -89,8 +93,10 @@ def read_fields(cls: Any) -> None:
 
 def exact(value: Any) -> Any:
     """A value as a key: equal only where types and signs are equal too."""
+    if type(value) is int:  # most are
+        return ("int", value)
     if isinstance(value, tuple):
-        return tuple(exact(v) for v in value)
+        return tuple([exact(v) for v in value])
     if isinstance(value, float):
         return ("float", value.hex())
     if isinstance(value, complex):

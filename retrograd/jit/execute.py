@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-from functools import partial
+from functools import lru_cache, partial
 from threading import Timer, get_ident, main_thread
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,9 @@ from retrograd.jit.threads import MAX_THREADS, get_threads
 from retrograd.memory.spill import SpillFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from retrograd.ir.graph import Graph
     from retrograd.jit.llvm.ready import Program
     from retrograd.jit.steps import Spill
     from retrograd.memory.spill import SpillFile
@@ -64,12 +65,22 @@ def _run(call: HostCall, bufs: int) -> None:
     outs = [_seen(p, s) for p, s in zip(slots[len(given) :], call.outs, strict=True)]
     token = quiet()
     try:
-        found = compute(call.node.op, given)
+        stepped = getattr(call.node.op, "stepped", None)
+        found = stepped(_ready, *given) if stepped else compute(call.node.op, given)
     finally:
         loud(token)
     found = found if isinstance(found, tuple) else (found,)
     for out, x in zip(outs, found, strict=True):
         out[...] = x
+
+
+@lru_cache(maxsize=256)
+def _ready(graph: Graph) -> Callable[[list[Any]], list[np.ndarray]]:
+    """The steps of a loop that Python leads, as a program of their own."""
+    from retrograd.jit.compile import compiled  # noqa: PLC0415  it loads LLVM
+
+    run = Executable(compiled(graph))
+    return lambda values: run([np.asarray(v) for v in values])  # a row may be a number
 
 
 def _seen(pointer: int | None, spec: Any) -> np.ndarray:

@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from retrograd.ir.graph import Graph, Node
     from retrograd.jit.loops.expr import Expr
 
-__all__ = ["CALL", "INLINE", "LOOPS", "PRODUCT", "Lowering", "kind_of", "price_of"]
+__all__ = [
+    "CALL",
+    "DEAR",
+    "INLINE",
+    "LOOPS",
+    "PRODUCT",
+    "Lowering",
+    "kind_of",
+    "price",
+    "price_of",
+]
 
 INLINE, LOOPS, PRODUCT, CALL = "inline", "loops", "product", "call"
 SMALL = 64  # elements of a literal that is written into code
@@ -65,20 +75,21 @@ def price_of(graph: Graph, node: Node) -> int:
 @lru_cache(maxsize=4096)
 def _tried(op: Any, specs: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[str, int]:
     """Lower once on symbols, to see whether the loop language has all it says, and how much."""
-    price = 0
+    total = 0
     try:
         low = Lowering({})
         arrays = [stored(low.table, Buffer(s.shape, s.dtype, i)) for i, s in enumerate(specs)]
         found = low.lowered(op, arrays, outs)
         for made, spec in zip(found, outs, strict=True):
             if isinstance(made, Array) and spec.size:
-                price += sum(map(_price, made.at(Frame(spec.shape).index).walk()))
+                total += sum(map(price, made.at(Frame(spec.shape).index).walk()))
     except NotLoweredError:
         return CALL, 0
-    return (INLINE if all(isinstance(f, Array) for f in found) else LOOPS), price
+    return (INLINE if all(isinstance(f, Array) for f in found) else LOOPS), total
 
 
-def _price(e: Expr) -> int:
+def price(e: Expr) -> int:
+    """A guess at how many operations an expression takes, beside its arguments."""
     if e.op in ("number", "load", "place", "cast"):
         return 0
     if e.op in SLOW:

@@ -1,7 +1,8 @@
 """The second call: arguments that look like those of a known program are read in one go.
 
 For the signature of a program straight-line Python is written: it looks at each node and leaf
-where it was before, and gives up at the first difference.
+where it was before, and gives up at the first difference. Where there is much to look at it is
+more than one function: Python takes memory for all of a text at once to compile it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = ["shortcut"]
 
 Read = tuple[list[Any], list[np.ndarray], list[int]]  # data as given, arrays, their addresses
 _DEEP = 24  # nodes inside of nodes; deeper trees take the long way
+_LONG = 48  # lines of a function: what comes then has one of its own
 
 
 def shortcut(args: Sequence[Any]) -> Callable[..., Read | None] | None:
@@ -45,20 +47,19 @@ class _OtherError(Exception):
 class _Writer:
     """Lines that check, and what they refer to."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 0) -> None:
         self.lines: list[str] = []
-        self.scope = Scope(Tensor=Tensor, array=np.array)
+        self.place, more = address_text()
+        self.scope = Scope(Tensor=Tensor, array=np.array, **more)
         self.data: list[str] = []
         self.arrays: list[str] = []
-        self.count = 0
+        self.places: list[str] = []
+        self.count = count
 
     def function(self, names: Sequence[str]) -> Callable[..., Read | None]:
         """What was written, ready to be called."""
-        text, more = address_text()
-        self.scope.update(more)
-        places = ", ".join(text.format(a) for a in self.arrays)
-        arrays, data = ", ".join(self.arrays), ", ".join(self.data)
-        body = [*self.lines, f"return [{data}], [{arrays}], [{places}]"]
+        found = (", ".join(some) for some in (self.data, self.arrays, self.places))
+        body = [*self.lines, "return [{}], [{}], [{}]".format(*found)]
         lines = ["try:", *(f" {line}" for line in body)]
         lines += ["except (KeyError, OverflowError):", " return None"]
         return function(names, lines, self.scope)
@@ -74,11 +75,12 @@ class _Writer:
             self._number(name, kind)
         elif kind is tuple or kind is list:
             self._unless(f"type({name}) is {self.scope.name(kind)} and len({name}) == {len(x)}")
-            self._children(name, x, [f"{name}[{i}]" for i in range(len(x))], depth)
+            self._children(name, dict(enumerate(x)), depth)
         elif kind is dict:
             self._unless(f"type({name}) is dict and len({name}) == {len(x)}")
-            keys = [f"{name}[{self.scope.name(k)}]" for k in sorted(x)] if _texts(x) else None
-            self._children(name, [x[k] for k in sorted(x)] if keys else (), keys, depth)
+            if not _texts(x):
+                raise _OtherError
+            self._children(name, {k: x[k] for k in sorted(x)}, depth)
         elif x is None or kind is bool:
             self._unless(f"{name} is {x}")
         elif kind is str:
@@ -110,25 +112,41 @@ class _Writer:
 
     def _record(self, name: str, x: Any, depth: int) -> None:
         leaves, structure = x.__dict__[FLAT]
-        flat = self._name()
+        flat, held = self._name(), self._name()
         self._unless(f"type({name}) is {self.scope.name(type(x))}")
         self.lines.append(f"{flat} = {name}.__dict__.get({self.scope.name(FLAT)})")
         self._unless(f"{flat} is not None and {flat}[1] is {self.scope.name(structure)}")
-        self._children(name, leaves, [f"{flat}[0][{i}]" for i in range(len(leaves))], depth)
+        self.lines.append(f"{held} = {flat}[0]")
+        self._children(held, dict(enumerate(leaves)), depth)
 
-    def _children(
-        self, name: str, children: Sequence[Any], places: Sequence[str] | None, depth: int
-    ) -> None:
-        if places is None:
-            raise _OtherError
-        for x, place in zip(children, places, strict=True):
-            at = len(self.lines)
-            child = self.argument(x, depth + 1)
-            self.lines.insert(at, f"{child} = {place}")
+    def _children(self, name: str, children: dict[Any, Any], depth: int) -> None:
+        """What is in `name` by its keys; in functions of it where this one is long."""
+        part = self
+        for key, x in children.items():
+            if len(part.lines) >= _LONG:
+                self._call(part, name)
+                part = _Writer(self.count)
+            at = len(part.lines)
+            child = part.argument(x, depth + 1)
+            place = key if type(key) is int else part.scope.name(key)
+            part.lines.insert(at, f"{child} = {name}[{place}]")
+        self._call(part, name)
+
+    def _call(self, part: _Writer, name: str) -> None:
+        """What another function reads, as if it was read here."""
+        if part is self:
+            return
+        found = self._name()
+        self.lines.append(f"{found} = {self.scope.name(part.function([name]))}({name})")
+        self._unless(f"{found} is not None")
+        self.data.append(f"*{found}[0]")
+        self.arrays.append(f"*{found}[1]")
+        self.places.append(f"*{found}[2]")
 
     def _leaf(self, name: str, held: str) -> None:
         self.data.append(name)
         self.arrays.append(held)
+        self.places.append(self.place.format(held))
 
     def _unless(self, holds: str) -> None:
         self.lines.append(f"if not ({holds}): return None")

@@ -7,7 +7,7 @@ a text that holds anything else is refused.
 
 from __future__ import annotations
 
-import ast
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,10 +31,17 @@ def function(
 ) -> Callable[..., Any]:
     """The function with these lines; what it refers to is in the scope."""
     text = "\n".join([f"def f({', '.join(arguments)}):", *(f" {line}" for line in lines)])
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and not isinstance(node.value, int | type(None)):
-            raise AssertionError(f"a function of our own holds {node.value!r}")
+    code = compile(text, "<straight>", "exec")
+    _check(code)
     known = dict(scope)  # Python looks names up fast in a plain dict alone
-    exec(compile(tree, "<straight>", "exec"), known)  # noqa: S102  see the head of this file
+    exec(code, known)  # noqa: S102  see the head of this file
     return known["f"]
+
+
+def _check(value: Any) -> None:
+    """Refuse what our texts do not hold. Of the code: a tree of a long text takes megabytes."""
+    if isinstance(value, CodeType | tuple):
+        for inner in value.co_consts if isinstance(value, CodeType) else value:
+            _check(inner)
+    elif not isinstance(value, int | None):
+        raise AssertionError(f"a function of our own holds {value!r}")

@@ -67,21 +67,21 @@ def first_stores(steps: int, slots: int) -> list[int]:
     return found
 
 
-def reversal(steps: int, slots: int) -> Iterator[Action]:
+def reversal(steps: int, slots: int, first: int = 0) -> Iterator[Action]:
     """What to do after the first run, which has stored its states in slots 0, 1, ...
 
-    It begins with the state before the last step at hand.
+    It begins with the state before the last step at hand. The steps are numbered from `first`.
 
     ("load", slot, t): go to step t with the state of a slot. ("advance", t, u): run steps t
     to u - 1. ("store", slot, t): put the state before step t into a slot. ("back", t, t):
     pull back through step t, whose state is there.
     """
-    yield ("back", steps - 1, steps - 1)
+    yield ("back", first + steps - 1, first + steps - 1)
     stores = first_stores(steps, slots)
     ends = [*stores[1:], steps - 1]
     for depth in range(len(stores) - 1, -1, -1):
         start, end = stores[depth], ends[depth]
-        yield from _reverse(start, end - start, depth, slots - depth)
+        yield from _reverse(first + start, end - start, depth, slots - depth)
 
 
 def _reverse(start: int, steps: int, slot: int, free: int) -> Iterator[Action]:
@@ -148,8 +148,7 @@ def segmented(steps: int, slots: int, starts: Sequence[int]) -> Iterator[Action]
         if k < len(starts) - 1:
             yield ("fetch", k, first)
             yield from _forwards(first, count, slots)
-        for what, a, b in reversal(count, slots):
-            yield (what, a + first if what in ("advance", "back") else a, b + first)
+        yield from reversal(count, slots, first)
 
 
 def _forwards(first: int, count: int, slots: int) -> Iterator[Action]:

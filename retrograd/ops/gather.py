@@ -114,16 +114,16 @@ class AddAlongAxis(Linear):
     fixed = ("indices",)
 
     def shape(self, x: Spec, indices: Spec) -> Spec:
-        along("add_along_axis", x, indices, self.axis)
+        along("scatter_add", x, indices, self.axis)
         if x.shape != indices.shape:
             raise ShapeError(
-                f"add_along_axis: x {x.shape} and indices {indices.shape} must have one shape"
+                f"scatter_add: x {x.shape} and indices {indices.shape} must have one shape"
             )
         return x.with_shape((*x.shape[: self.axis], self.length, *x.shape[self.axis + 1 :]))
 
     def forward(self, x, indices):
         to = (*x.shape[: self.axis], self.length, *x.shape[self.axis + 1 :])
-        where = rows.flat_along("add_along_axis", indices, to, self.axis)
+        where = rows.flat_along("scatter_add", indices, to, self.axis)
         values = np.broadcast_to(x, indices.shape).reshape(-1, 1)
         return rows.summed(np.prod(to, dtype=int), where.reshape(-1), values).reshape(to)
 

@@ -141,14 +141,8 @@ class TargetsAlong(Op):
     no_derivative = INDEX
 
     def shape(self, indices: Spec) -> Spec:
-        gather.integers("scatter", indices)
         lead, own = indices.shape[: self.batch_axes], indices.shape[self.batch_axes :]
-        small = all(n <= m or i == self.axis for i, (n, m) in enumerate(zip(own, self.to)))  # noqa: B905
-        if len(own) != len(self.to) or not small:
-            raise ShapeError(
-                f"scatter: indices {own} must have the axes of x {self.to}, none longer but "
-                f"axis {self.axis}"
-            )
+        check_along("scatter", indices.with_shape(own), self.to, self.axis)
         return Spec((*lead, prod(own)), dt.int64)
 
     def forward(self, indices):
@@ -184,6 +178,17 @@ class TargetsAlong(Op):
         yield TargetsAlong((3, 4), 1), np.array([[4]]), "index 4 is outside axis 1 of length 4"
         yield TargetsAlong((3, 4), 1), np.zeros((4, 1), int), "none longer but axis 1"
         yield TargetsAlong((3, 4), 1), np.zeros((3, 4)), "must be integers"
+
+
+def check_along(who: str, indices: Any, to: tuple[int, ...], axis: int) -> None:
+    """Refuse indices along an axis of a tensor of shape `to` that reach beyond its others."""
+    gather.integers(who, indices)
+    own = indices.shape
+    small = all(n <= m or i == axis for i, (n, m) in enumerate(zip(own, to)))  # noqa: B905
+    if len(own) != len(to) or not small:
+        raise ShapeError(
+            f"{who}: indices {own} must have the axes of x {to}, none longer but axis {axis}"
+        )
 
 
 def _along(ndim: int, axis: int, length: int) -> tuple[int, ...]:

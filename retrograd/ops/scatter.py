@@ -18,7 +18,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Linear, Op, function, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
-from retrograd.ops import cast, create, gather, index, rows, select, shape, slices
+from retrograd.ops import cast, create, gather, index, pad, rows, select, shape, slices
 
 __all__ = ["put_along_axis", "scatter", "scatter_add"]
 
@@ -174,18 +174,23 @@ def values_like(who: str, values: Any, dtype: np.dtype) -> Any:
     return lift(np.asarray(values, dtype)) if weak else cast.astype(values, dtype)
 
 
-def _along(who: str, x: Any, indices: Any, src: Any, axis: int) -> tuple[Any, Any, Any]:
-    """x and src as one column each, and the rows that indices name."""
-    x, indices = lift(x), lift(indices)
+def _source(who: str, x: Any, indices: Any, src: Any) -> Any:
+    """src in the dtype of x, repeated to the shape of indices."""
     src = values_like(who, src, x.dtype)
-    axis = axis_index(who, axis, x.ndim)
     if src.ndim and src.shape != indices.shape:
         raise ShapeError(
             f"{who}: src {src.shape} must have the shape of indices {indices.shape}, or be "
             f"one number"
         )
+    return shape.broadcast_to(src, indices.shape)
+
+
+def _along(who: str, x: Any, indices: Any, src: Any, axis: int) -> tuple[Any, Any, Any]:
+    """x and src as one column each, and the rows that indices name."""
+    x, indices = lift(x), lift(indices)
+    axis = axis_index(who, axis, x.ndim)
+    src = _source(who, x, indices, src)
     targets = apply(rows.TargetsAlong(x.shape, axis), indices)
-    src = shape.broadcast_to(src, indices.shape)
     column = shape.reshape(x, (prod(x.shape), 1))
     return column, shape.reshape(src, (prod(src.shape), 1)), targets
 
@@ -205,10 +210,14 @@ def scatter(x: Any, indices: Any, src: Any, /, *, axis: int) -> Tensor:
 @function
 def scatter_add(x: Any, indices: Any, src: Any, /, *, axis: int) -> Tensor:
     """x with src added at indices along `axis`, coordinates as in scatter; duplicates sum."""
-    x = lift(x)
-    column, values, targets = _along("scatter_add", x, indices, src, axis)
-    out = column + index.rows_added(column.shape[0], values, targets)
-    return shape.reshape(out, x.shape)
+    x, indices = lift(x), lift(indices)
+    axis = axis_index("scatter_add", axis, x.ndim)
+    src = _source("scatter_add", x, indices, src)
+    rows.check_along("scatter_add", indices, x.shape, axis)
+    # The places of one line along the axis are no other line's: lines are added to apart.
+    total = apply(gather.AddAlongAxis(axis, x.shape[axis]), src, indices)
+    missing = [(0, n - m) for n, m in zip(x.shape, total.shape, strict=True)]
+    return x + (pad.pad(total, missing) if total.shape != x.shape else total)
 
 
 @function

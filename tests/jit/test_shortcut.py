@@ -9,6 +9,8 @@ import pytest
 
 import retrograd as rg
 from retrograd.core.errors import ArgumentError, DonatedError
+from retrograd.jit.shortcut import shortcut
+from retrograd.jit.straight import Scope, function
 
 
 def leaves(*args: Any) -> Any:
@@ -128,3 +130,68 @@ def test_arguments_by_name_and_left_out() -> None:
         assert f(y=3.0, x=vector()).tolist() == [0.0, 3.0, 6.0]
     with pytest.raises(TypeError):
         f(vector(), 1.0, 2.0)
+
+
+# -- many leaves -------------------------------------------------------------------------------
+
+
+def many(count: int, other: int | None = None) -> Any:
+    """A tree of dicts and lists; the leaf at one place is of another shape."""
+    made = [vector(3 if i != other else 4) for i in range(count)]
+    return {"list": made[::2], "dict": {f"k{i}": x for i, x in enumerate(made[1::2])}}
+
+
+@pytest.mark.parametrize("place", [None, *range(0, 60, 7), 59])
+def test_what_differs_is_seen_among_many(place: int | None) -> None:
+    f, other = rg.jit(two), many(60, place)
+    for args in ((many(60), 1.0), (many(60), 1.0), (many(60), 2.0), (other, 1.0), (other, 3.0)):
+        assert plain(f, *args) == plain(leaves, *args)
+
+
+def test_many_leaves_are_read_as_few_are() -> None:
+    x = many(60)
+    read = shortcut((x, 1.5))
+    assert read is not None
+    found = read(x, 1.5)
+    assert found is not None
+    data, arrays, places = found
+    assert [d if type(d) is float else id(d) for d in data] == [
+        *(id(t) for t in rg.tree.leaves(x)),
+        1.5,
+    ]
+    assert [a.tolist() for a in arrays] == [np.asarray(d).tolist() for d in data]
+    assert places == [a.ctypes.data for a in arrays]
+    assert read(many(60, 40), 1.5) is None
+
+
+def test_no_function_for_many_leaves_is_long() -> None:
+    """Python takes memory for all of a function at once to compile it."""
+    found: Any = [shortcut((many(n),)) for n in (8, 80)]
+    few, lots = (len(f.__code__.co_code) for f in found)
+    assert lots < 4 * few
+
+
+def test_records_of_many_leaves() -> None:
+    layers = [rg.nn.LayerNorm(3) for _ in range(20)]
+    f = rg.jit(lambda some, x: ([layer(x) for layer in some], some))
+    x, some = vector(), layers
+    for _ in range(4):
+        out, some = f(some, x)
+        for y in out:
+            np.testing.assert_allclose(y.numpy(), layers[0](x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["'a'", "1.5", "b'a'", "x + ('a', 1)", "(1, (2, 'a'))", "..."])
+def test_texts_that_hold_what_is_not_ours_are_refused(text: str) -> None:
+    with pytest.raises(AssertionError, match="of our own holds"):
+        function(["x"], [f"return {text}"], Scope())
+
+
+@pytest.mark.parametrize("text", ["()", "[(), ()]", "x[1]", "{k0: (x, ), k1: None}", "-1"])
+def test_texts_of_ours_are_not(text: str) -> None:
+    scope = Scope()
+    scope.name("a")
+    scope.name("b")
+    assert function(["x"], [f"return {text}"], scope)((1, 2)) == eval(
+        text, {**scope, "x": (1, 2)}
+    )

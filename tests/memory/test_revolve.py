@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import retrograd as rg
 from retrograd.control.revolve import Reversal
 from retrograd.control.revolve import slots as fitting
+from retrograd.control.scan_steps import Steps
 from retrograd.memory.revolve import (
     advances,
     cut,
@@ -134,6 +135,39 @@ def test_compiled(case, room):
         assert_close(a.array, b.array)
 
 
+def test_compiled_steps_are_programs(case, monkeypatch):
+    """None runs op by op, and rows that are numbers are arrays to programs."""
+    wanted = gradient(*case, None)
+
+    def steps(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(Steps, "__init__", steps)
+    found = rg.jit(gradient, static="budget")(*case, 800)
+    for a, b in zip(found, wanted, strict=True):
+        assert_close(a.array, b.array)
+
+
+def test_compiled_loops_share_all_room_but_that_of_a_step(case, monkeypatch):
+    w, h, _ = case
+    seen = []
+    real = Reversal.advance
+
+    def advance(self, start, end):
+        seen.append(fitting(self.scan))
+        real(self, start, end)
+
+    def value(h):
+        f = lambda h, _: (rg.tanh(h @ w), None)
+        return rg.sum(rg.scan(f, h, length=64, budget=24 * h.nbytes)[0])
+
+    monkeypatch.setattr(Reversal, "advance", advance)
+    rg.grad(value)(h)
+    eager = seen.pop()
+    rg.jit(rg.grad(value))(h)
+    assert 2 < eager // 2 - 1 <= seen.pop() <= eager // 2
+
+
 @pytest.mark.parametrize("spill", [False, True])
 def test_a_second_backward_pass_runs_the_loop_again(case, spill):
     leaves = [rg.tensor(t.array, requires_grad=True) for t in case]
@@ -228,6 +262,24 @@ def test_few_bytes_for_long_loops():
     assert peak(room) < room + objects
     assert peak(room, True) < room + objects
     assert peak(None) > length * h.nbytes
+
+
+@pytest.mark.parametrize("last", [rg.sum, lambda h: rg.sum(h * h)])
+def test_states_cotangents_and_objects_are_within_the_budget(last):
+    budget, length = 1 << 24, 700
+    w, h = rg.full((1 << 14,), 0.5), rg.full((1 << 14,), 0.1)
+
+    def value(w, h):
+        f = lambda h, _: (h + 0.01 * rg.tanh(h * w), None)
+        return last(rg.scan(f, h, length=length, budget=budget)[0])
+
+    gradient = rg.grad(value, argnums=(0, 1))
+    gradient(w, h)
+    tracemalloc.start()
+    gradient(w, h)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert budget - 8 * h.nbytes < most <= budget
 
 
 def test_a_budget_of_jit_reaches_into_loops():

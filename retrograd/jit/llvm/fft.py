@@ -27,7 +27,7 @@ from retrograd.jit.llvm.fft_inline import Inline, sides
 from retrograd.jit.llvm.fft_lines import Lines, Scattered
 from retrograd.jit.llvm.fft_plan import Spot, Table, roots
 from retrograd.jit.llvm.info import KernelInfo
-from retrograd.jit.llvm.text import I64, Int, Module, Type, Val
+from retrograd.jit.llvm.text import I8, I64, Int, Module, Type, Val
 from retrograd.jit.llvm.triangle_pack import clear
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ __all__ = [
     "parted_by",
     "write_axes",
 ]
+
+
+LINE = 64  # bytes that caches take at once
+SOON, FAR = 2, 1 << 16  # transforms until memory is written; bytes of one that are too many
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,7 @@ def inline(a: Axis, lanes: int) -> bool:
     able = ends in (
         ("complex", "", "complex"),
         ("pairs", "apart", "complex"),
+        ("pairs", "doubled", "complex"),
         ("complex", "together", "pairs"),
     )
     wide = a.length // 2 + 1 >= lanes  # or a line has no whole vector
@@ -213,7 +218,18 @@ class _Lines(_Writer):
         wide = [s.length * s.parts for s in (a.source, a.target)]
         source = f.at(self.source, f.times(number, wide[0]), a.type)
         target = f.at(self.target, f.times(number, wide[1]), a.type)
+        many = wide[1] * (a.type.bits // 8)
+        if many <= FAR:
+            _called(f, f.at(target, SOON * wide[1], a.type), many)
         self.inline.line(source, target, self.table, f.arg("scratch"))
+
+
+def _called(f: Fn, at: Val, many: int) -> None:
+    """Call for memory that is written soon. What is read in order comes without that."""
+    f.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+    with f.loop(0, many, LINE) as loop:
+        spot = f.at(at, loop.i, I8)  # behind the last line of all nothing happens
+        f.emit(f"call void @llvm.prefetch.p0({spot}, i32 1, i32 2, i32 1)")
 
 
 class _Groups(_Writer):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Inline", "sides"]
 
+APART = ("apart", "doubled")  # doubled: conjugates, twice those that stand for two
 FULL = 2.8  # for both factors together: lanes in blocks, for each number that is in one
 
 
@@ -40,7 +41,7 @@ def sides(n: int, lanes: int) -> tuple[int, int] | None:
 
 
 class Inline:
-    """One line after the other; `half`: "apart" or "together", as in `fft_half`."""
+    """One line after the other; `half`: one of APART, or "together", as in `fft_half`."""
 
     def __init__(
         self, f: Fn, t: Type, sizes: tuple[int, int], table: Table, style: Style, half: str
@@ -80,10 +81,10 @@ class Inline:
             name = Along(t, self.half, self.length, self.gap).write(f.module)
             f.call(name, None, source, own, factors)
             source = own
-        goal = own if self.half == "apart" else target
+        goal = own if self.half in APART else target
         self._columns(source, table, scratch)
         self._rows(goal, table, scratch)
-        if self.half == "apart":
+        if self.half in APART:
             name = Along(t, self.half, self.length, self.gap).write(f.module)
             f.call(name, None, own, target, factors)
 
@@ -122,7 +123,7 @@ class Inline:
             rows = f.at(middle, f.times(first, 2 * self.n2), t)
             f.call(turn, None, rows, buffers[0])
             here = End(buffers[0], Spot("pairs", w, self.n2 * w))
-            there = self._end(target, first, self.n1, own=self.half == "apart")
+            there = self._end(target, first, self.n1, own=self.half in APART)
             self.second.run(table, here, there, buffers)
 
 
@@ -134,7 +135,7 @@ def _begin(f: Fn, first: Int, end: int, lanes: int) -> Int:
 class Along:
     """(source, target, table): as `Half`, along a line of `length`.
 
-    apart: from parts that are `gap` scalars from each other; together: to such.
+    apart, doubled: from parts that are `gap` scalars from each other; together: to such.
     """
 
     type: Type  # of a vector
@@ -151,7 +152,7 @@ class Along:
         f = Fn(module, name, ARGUMENTS, attributes="nounwind noinline")
         one, t, m = self.type.scalar, self.type, self.length
         x, y = f.arg("source"), f.arg("target")
-        if self.what == "apart":  # the numbers are a circle
+        if self.what in APART:  # the numbers are a circle
             for at in (x, f.at(x, self.gap, t)):
                 f.store(f.load(one, at), f.at(at, m, t))
         many = m // 2 + 1
@@ -159,22 +160,32 @@ class Along:
             k = f.integer(_begin(f, loop.i, many, t.lanes))
             w = Spot("pairs", 1, many).read(f, t, f.arg("table"), k)
             back = f.sub(f.integer(m - t.lanes + 1), k)
-            (self._apart if self.what == "apart" else self._together)(f, k, back, w)
+            (self._apart if self.what in APART else self._together)(f, k, back, w)
         if self.what == "together":  # the imaginary parts of these are not read
             low, high = f.load(one, x), f.load(one, f.at(x, 2 * m, t))
             f.store(f.add(low, high), y)
             f.store(f.sub(low, high), f.at(y, self.gap, t))
+        elif self.what == "doubled":  # these stand for themselves alone, and are real
+            low, high = f.load(one, x), f.load(one, f.at(x, self.gap, t))
+            for place, number in ((0, f.add(low, high)), (2 * m, f.sub(low, high))):
+                f.store(number, f.at(y, place, t))
+                f.store(f.zero(one), f.at(y, place + 1, t))
         f.done()
 
     def _apart(self, f: Fn, k: Val, back: Val, w: Pair) -> None:
         t, x, y, half = self.type, f.arg("source"), f.arg("target"), f.const(self.type, 0.5)
         a, b = Spot("pairs", 1, self.gap).read(f, t, x, k)
         c, d = Spot("pairs", 1, self.gap, back=True).read(f, t, x, back)
-        even = f.mul(f.add(a, c), half), f.mul(f.sub(b, d), half)
-        odd = f.mul(f.add(b, d), half), f.mul(f.sub(c, a), half)
-        turn = times(f, odd, *w)
-        first = f.add(even[0], turn[0]), f.add(even[1], turn[1])
-        last = f.sub(even[0], turn[0]), f.sub(turn[1], even[1])
+        even, odd = (f.add(a, c), f.sub(b, d)), (f.add(b, d), f.sub(c, a))
+        if self.what == "doubled":
+            turn = times(f, odd, *w)
+            first = f.add(even[0], turn[0]), f.neg(f.add(even[1], turn[1]))
+            last = f.sub(even[0], turn[0]), f.sub(even[1], turn[1])
+        else:
+            even = f.mul(even[0], half), f.mul(even[1], half)
+            turn = times(f, (f.mul(odd[0], half), f.mul(odd[1], half)), *w)
+            first = f.add(even[0], turn[0]), f.add(even[1], turn[1])
+            last = f.sub(even[0], turn[0]), f.sub(turn[1], even[1])
         Spot("complex", 2).write(f, first, y, k)
         Spot("complex", 2, back=True).write(f, last, y, back)
 

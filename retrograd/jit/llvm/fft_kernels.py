@@ -19,7 +19,7 @@ from retrograd.jit.llvm.fft import (
 )
 from retrograd.jit.llvm.fft_plan import smooth
 from retrograd.jit.llvm.launches import PARTS, Kernels
-from retrograd.ops.fft.transforms import InverseRealFourier, RealFourier
+from retrograd.ops.fft.transforms import DoubledRealFourier, InverseRealFourier, RealFourier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,13 +38,15 @@ LANES = 16  # that machines may have
 
 
 class FourierKernels(Kernels):
-    """Fourier, RealFourier and InverseRealFourier."""
+    """Fourier, RealFourier, which may be doubled, and InverseRealFourier."""
 
     @classmethod
     def takes(cls, op: Any, specs: Sequence[Spec]) -> bool:
         """Lengths with small factors; lines that are not too long, nor few."""
         (x,) = specs
         if x.dtype.name not in PARTS or not op.axes or not x.size:
+            return False
+        if isinstance(op, DoubledRealFourier) and (len(op.axes) > 1 or x.shape[op.axes[0]] % 2):
             return False
         return all(map(_fits, _axes(op, x, PARTS[x.dtype.name])))
 
@@ -124,10 +126,12 @@ def _axis(op: Any, shape: Sequence[int], axis: int, kind: str, t: Type) -> Axis:
     n = length = shape[axis]
     source, target, before, after = Side(kind, n), Side("complex", n), "", ""
     inverse = getattr(op, "inverse", False)
-    if isinstance(op, RealFourier) and axis == op.axes[-1]:
+    doubled = isinstance(op, DoubledRealFourier)
+    if (doubled or isinstance(op, RealFourier)) and axis == op.axes[-1]:
         target, after = Side("complex", n // 2 + 1), "first"
         if n % 2 == 0:
-            length, source, after = n // 2, Side("pairs", n), "apart"
+            after = "doubled" if doubled else "apart"
+            length, source = n // 2, Side("pairs", n)
     elif isinstance(op, InverseRealFourier):
         inverse = True
         if axis == op.axes[-1]:
@@ -146,6 +150,8 @@ def _fits(a: Axis) -> bool:
         return False
     if a.length <= LONGEST and inline(a, LANES):
         return True
+    if a.after == "doubled":  # in groups it is no quicker than what it expands to
+        return False
     if a.length <= MEDIUM:
         return a.lines >= FEW or a.length <= SHORT
     near = a.inner == 1 or beside(a, LANES)

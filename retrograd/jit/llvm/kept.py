@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from retrograd.jit.llvm.values import in_register
 from retrograd.jit.loops.analyse import expressions
 from retrograd.jit.loops.expr import For
-from retrograd.jit.loops.vocabulary import FUNCTIONS
+from retrograd.jit.lowering import DEAR, price
 
 if TYPE_CHECKING:
     from retrograd.jit.llvm.build import Fn
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Kept"]
 
 MOST = 16 * 1024  # bytes of a row
-CHEAP = ("abs", "maximum", "minimum", "sqrt", "floor", "ceil", "round", "trunc")
 
 
 class Row(NamedTuple):
@@ -58,8 +57,8 @@ class Kept:
 
     def _dear(self, e: Expr, length: int) -> bool:
         small = length * e.dtype.itemsize <= MOST
-        called = e.op in FUNCTIONS and e.op not in CHEAP
-        return small and called and e.dtype.kind == "f" and self.axis in e.axes
+        real = e.dtype.kind == "f" and self.axis in e.axes
+        return small and real and price(e) >= DEAR
 
     def found(self, e: Expr, at: Any, lanes: int) -> Val | None:
         """The numbers from a place of the row on, if a loop before has left them."""

@@ -8,10 +8,12 @@ from retrograd.jit.llvm.attention_kernels import AttentionGradKernels, Attention
 from retrograd.jit.llvm.causal_kernels import CausalBackKernels, CausalKernels
 from retrograd.jit.llvm.cholesky_kernels import CholeskyGradKernels, CholeskyKernels
 from retrograd.jit.llvm.conv_kernels import ConvKernels
+from retrograd.jit.llvm.ctc_kernels import CtcBackKernels, CtcKernels
 from retrograd.jit.llvm.fft_kernels import FourierKernels
 from retrograd.jit.llvm.lu_cofactors import CofactorsKernels
 from retrograd.jit.llvm.lu_determinant import DetKernels, SlogdetKernels
 from retrograd.jit.llvm.lu_kernels import InvKernels, SolveKernels
+from retrograd.jit.llvm.nearest_kernels import NearestKernels
 from retrograd.jit.llvm.pair_sums import PairPullKernels, PairSumKernels
 from retrograd.jit.llvm.pairs import PairsKernels
 from retrograd.jit.llvm.pooling_kernels import PoolKernels, SpanKernels
@@ -26,6 +28,7 @@ from retrograd.jit.llvm.ssd_kernels import (
     SsdBackKernels,
     SsdKernels,
 )
+from retrograd.jit.llvm.topk_kernels import TopkKernels
 from retrograd.jit.llvm.triangle_kernels import TriangleKernels
 
 if TYPE_CHECKING:
@@ -46,12 +49,16 @@ KERNELS: dict[str, type[Kernels]] = {
     "cholesky back": CholeskyGradKernels,
     "cholesky factor": CholeskyKernels,
     "convolution": ConvKernels,
+    "ctc": CtcKernels,
+    "ctc back": CtcBackKernels,
     "determinant": DetKernels,
     "double ssd": DoubleKernels,
     "double ssd back": DoubleBackKernels,
     "householder": QrKernels,
     "inverse": InvKernels,
+    "largest few": TopkKernels,
     "minors": CofactorsKernels,
+    "nearest points": NearestKernels,
     "pair sums": PairSumKernels,
     "pair sums back": PairPullKernels,
     "pairs within": PairsKernels,

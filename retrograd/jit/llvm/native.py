@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -10,11 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
 from retrograd.jit.llvm import cache
 from retrograd.jit.llvm.machine import host
+from retrograd.jit.llvm.split import joined, objects, parts
+from retrograd.jit.threads import get_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from retrograd.jit.llvm.machine import Machine
     from retrograd.jit.llvm.text import Module
 
@@ -39,6 +45,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 _ALIVE: list[Any] = []  # engines own the code: they stay as long as the process
+_MUCH = 1 << 15  # bytes of code that LLVM took much memory for
 
 
 class Library:
@@ -68,19 +75,96 @@ def _target(machine: Machine, level: int) -> Any:
     )
 
 
-def _parse(module: Module) -> Any:
+_other_target = lru_cache(_target.__wrapped__)  # of the thread that helps
+
+
+def _parse(module: Module, context: Any = None) -> Any:
     target = _target(module.machine, 1)
     head = f'target triple = "{module.machine.triple}"\n'
     head += f'target datalayout = "{target.target_data}"\n'
-    parsed = llvm.parse_assembly(head + module.text())
+    parsed = llvm.parse_assembly(head + module.text(), context)
     parsed.verify()
     return parsed
 
 
 def object_code(module: Module) -> bytes:
-    """The module as an object file."""
+    """The module as an object file; of a large one both halves are made at the same time."""
     with LOCK:
-        return _target(module.machine, 1).emit_object(_parse(module))
+        emit = _unlocked() if get_threads() > 1 else None
+        found = parts(module) if emit else None
+        if emit is None or found is None:
+            code = _target(module.machine, 1).emit_object(_parse(module))
+        else:
+            first, second = _at_once(emit, found[:2])
+            code = joined(first, second, found.names)
+    if len(code) > _MUCH:
+        _give_back()
+    return code
+
+
+def _at_once(emit: Callable[[Any, Any], bytes], modules: Sequence[Module]) -> list[bytes]:
+    """The objects of two modules, one of them made on another thread."""
+    # LLVM is safe for threads that have a context and a target each
+    contexts = [llvm.create_context() for _ in modules]
+    parsed: list[Any] = []
+    try:
+        parsed += map(_parse, modules, contexts)
+        return _both(emit, parsed, modules[0].machine)
+    finally:  # in this order, which the collector of garbage does not know
+        for made in (*parsed, *contexts):
+            made.close()
+
+
+def _both(emit: Callable[[Any, Any], bytes], parsed: list[Any], machine: Machine) -> list[Any]:
+    targets = _target(machine, 1), _other_target(machine, 1)
+    found: list[Any] = [None, None]
+
+    def other() -> None:
+        try:
+            found[1] = emit(targets[1], parsed[1])
+        except (RuntimeError, MemoryError) as error:
+            found[1] = error
+
+    helper = threading.Thread(target=other)
+    helper.start()
+    try:
+        found[0] = emit(targets[0], parsed[0])
+    finally:
+        helper.join()
+    if isinstance(found[1], Exception):
+        raise found[1]
+    return found
+
+
+def _give_back() -> None:
+    """Let the system have what LLVM has freed: megabytes, which malloc would keep."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):  # not glibc
+        return
+
+
+@lru_cache
+def _unlocked() -> Callable[[Any, Any], bytes] | None:
+    """What emits an object, without llvmlite's lock around it; None if that is not known."""
+    try:
+        inner = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+        inner.restype = ffi.LLVMMemoryBufferRef
+    except (AttributeError, OSError, TypeError):  # of another version
+        return None
+
+    def emit(target: Any, parsed: Any) -> bytes:
+        with ffi.OutputString() as said:
+            buffer = inner(target, parsed, 1, said)
+            if not buffer:
+                raise RuntimeError(str(said))
+        try:
+            size = ffi.lib.LLVMPY_GetBufferSize(buffer)
+            return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), size)
+        finally:
+            ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+    return emit
 
 
 def assembly(module: Module) -> str:
@@ -92,11 +176,21 @@ def assembly(module: Module) -> str:
 def library(code: bytes) -> Library:
     """An object file, loaded."""
     with LOCK:
-        empty = llvm.parse_assembly(f'target triple = "{host().triple}"\n')
-        engine = llvm.create_mcjit_compiler(empty, _target(host(), 1))
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        engine.finalize_object()
-        return Library(engine)
+        first, second, names = objects(code)
+        if second:  # what the first points to must be known before
+            other = _loaded(second)
+            for name in names:
+                llvm.add_symbol(name, other.address(name))
+        return _loaded(first)
+
+
+def _loaded(code: bytes) -> Library:
+    # an engine each: one has a single base for what its objects say relative to their tables
+    empty = llvm.parse_assembly(f'target triple = "{host().triple}"\n')
+    engine = llvm.create_mcjit_compiler(empty, _target(host(), 1))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return Library(engine)
 
 
 def compiled(module: Module) -> Library:
@@ -119,7 +213,7 @@ def makers() -> str:
     """The versions of all that makes objects."""
     version = ".".join(map(str, llvm.llvm_version_info))
     ours = sys.modules["retrograd"].__version__  # rooms do not import the face
-    return f"retrograd {ours}, llvmlite {llvmlite.__version__}, LLVM {version}, level 1, pic"
+    return f"retrograd {ours}, llvmlite {llvmlite.__version__}, LLVM {version}, level 1, parts"
 
 
 def _key(module: Module) -> str:

@@ -100,11 +100,36 @@ class Places:
         return self._parts(self.base[buffer], buffer, ix, t)
 
     def _parts(self, base: Val, buffer: Buffer, ix: Ix, t: Type) -> Num:
-        parts = 2 if buffer.dtype.kind == "c" else 1
-        if parts == 2:
-            ix = ix * 2
-        found = [self._load(base, ix + p, t) for p in range(parts)]
+        found = (
+            self._pairs(base, ix * 2, t)
+            if buffer.dtype.kind == "c"
+            else [self._load(base, ix, t)]
+        )
         return tuple(widened(self.f, x, buffer.dtype) for x in found)
+
+    def _pairs(self, base: Val, ix: Ix, t: Type) -> list[Val]:
+        """Real and imaginary parts, which alternate in memory: two vectors hold all of them."""
+        f, (first, step, rest) = self.f, self.spread(ix)
+        if rest is not None or step != 2:
+            return [self._load(base, ix + p, t) for p in range(2)]
+        spots = [f.at(base, f.plus(first, k * self.lanes), t) for k in range(2)]
+        a, b = (self._row(at, t, on) for at, on in zip(spots, self._twice(), strict=True))
+        return [f.shuffle(a, b, range(p, 2 * self.lanes, 2)) for p in range(2)]
+
+    def _twice(self) -> list[Val | None]:
+        """The masks of two vectors of parts: each lane's bit for both of its parts."""
+        on, n = self._on(), self.lanes
+        if on is None:
+            return [None, None]
+        halves = (range(n), range(n, 2 * n))
+        return [self.f.shuffle(on, None, [i // 2 for i in half]) for half in halves]
+
+    def _row(self, spot: Val, t: Type, on: Val | None) -> Val:
+        """A vector of neighbours."""
+        f, wide = self.f, t.by(self.lanes)
+        if self.streams:
+            prefetch(f, f.at(spot, AHEAD, I8))
+        return f.load(wide, spot) if on is None else f.masked_load(wide, spot, on)
 
     def _load(self, base: Val, ix: Ix, t: Type) -> Val:
         f = self.f
@@ -112,12 +137,7 @@ class Places:
         if rest is None and step == 0:
             return self._uniform(base, first, t)
         if rest is None and step == 1:
-            spot = f.at(base, first, t)
-            wide = t.by(self.lanes)
-            on = self._on()
-            if self.streams:
-                prefetch(f, f.at(spot, AHEAD, I8))
-            return f.load(wide, spot) if on is None else f.masked_load(wide, spot, on)
+            return self._row(f.at(base, first, t), t, self._on())
         found = self._repeated(base, ix, t)
         if found is not None:
             return found
@@ -175,11 +195,23 @@ class Places:
 
     def store(self, buffer: Buffer, ix: Ix, x: Num) -> None:
         """Write elements of a buffer."""
-        f, t = self.f, in_memory(buffer.dtype)
-        if len(x) == 2:
-            ix = ix * 2
-        for p, part in enumerate(x):
-            self._store(self.base[buffer], ix + p, narrowed(f, part, buffer.dtype), t)
+        f, t, base = self.f, in_memory(buffer.dtype), self.base[buffer]
+        parts = [narrowed(f, part, buffer.dtype) for part in x]
+        if len(parts) == 1:
+            self._store(base, ix, parts[0], t)
+            return
+        first, step, rest = self.spread(ix * 2)
+        if rest is not None or step != 2:
+            for p, part in enumerate(parts):
+                self._store(base, ix * 2 + p, part, t)
+            return
+        n = self.lanes
+        re, im = (f.splat(part, n) for part in parts)
+        mixed = [k // 2 + k % 2 * n for k in range(2 * n)]
+        for k, on in enumerate(self._twice()):
+            row = f.shuffle(re, im, mixed[k * n : k * n + n])
+            spot = f.at(base, f.plus(first, k * n), t)
+            f.store(row, spot) if on is None else f.masked_store(row, spot, on)
 
     def _store(self, base: Val, ix: Ix, x: Val, t: Type) -> None:
         f = self.f

@@ -62,34 +62,23 @@ def _spans(size: int, starts: Sequence[int], stops: Sequence[int]) -> Spans:
 
 
 class SpanKernels(Kernels):
-    """SpanSum, MaxSpan, and the map that the gradient of the latter is."""
+    """SpanMean, MaxSpan, and the map that the gradient of the latter is."""
 
     @classmethod
     def takes(cls, op: Any, specs: Sequence[Spec]) -> bool:
         """Floats with some channels, and windows with elements."""
-        some = all(s.size for s in specs) and _channels(op, specs[-1]) >= FEW
+        some = all(s.size for s in specs) and specs[-1].shape[-1] >= FEW
         ends = [
-            (a, b) for row in zip(*_told(op), strict=True) for a, b in zip(*row, strict=True)
+            (a, b)
+            for row in zip(op.starts, op.stops, strict=True)
+            for a, b in zip(*row, strict=True)
         ]
         return super().takes(op, specs) and some and all(a < b for a, b in ends)
 
     def make(self, op: Any, specs: Sequence[Spec], t: Type, name: str) -> None:
         """One kernel."""
-        x, (starts, stops) = specs[-1], _told(op)
-        first = op.axis if hasattr(op, "axis") else x.ndim - 1 - len(starts)
-        sizes = x.shape[first : first + len(starts)]
-        axes: Any = tuple(map(_spans, sizes, starts, stops))
-        batch, channels = prod(x.shape[:first]), _channels(op, x)
-        module = self.writer.module
-        info = Pooling(module, name, op.pooling, batch, axes, channels, t).write()
+        shape, many = specs[-1].shape, len(op.starts)
+        axes: Any = tuple(map(_spans, shape[-1 - many : -1], op.starts, op.stops))
+        batch, module = prod(shape[: -1 - many]), self.writer.module
+        info = Pooling(module, name, op.pooling, batch, axes, shape[-1], t).write()
         self.launches = [(info, tuple(range(len(specs) + 1)))]
-
-
-def _told(op: Any) -> tuple[Any, Any]:
-    """Starts and stops, on each axis that windows go over."""
-    return ((op.starts,), (op.stops,)) if hasattr(op, "axis") else (op.starts, op.stops)
-
-
-def _channels(op: Any, x: Spec) -> int:
-    """Elements that lie side by side behind those axes."""
-    return prod(x.shape[op.axis + 1 :]) if hasattr(op, "axis") else x.shape[-1]

@@ -23,7 +23,7 @@ from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import complex as complex_
 from retrograd.ops import extrema, linalg, magnitude, reduce, select
-from retrograd.ops.decompose import solve
+from retrograd.ops.decompose import single, solve
 from retrograd.ops.decompose.matrices import (
     LAPACK,
     adjoint,
@@ -42,6 +42,7 @@ from retrograd.ops.decompose.matrices import (
     times,
     turned,
     turned_back,
+    vectors_now,
 )
 
 __all__ = ["eig", "eigh", "eigvals", "eigvalsh"]
@@ -94,7 +95,7 @@ class Eigh(Eigen):
 
     def forward(self, x):
         self.shape(spec_of(x))
-        w, v = converged("eigh", np.linalg.eigh, symmetric(x))
+        w, v = converged("eigh", single.eigh, symmetric(x))
         return w, v * phases(v)
 
     def jvp(self, dx, eigenvalues, eigenvectors):
@@ -105,7 +106,13 @@ class Eigh(Eigen):
             dv = dv - v * (1j * turned(v, dv))
         return real(diagonal_of(inner)), dv
 
-    def vjp(self, g_eigenvalues=None, g_eigenvectors=None, eigenvalues=None, eigenvectors=None):
+    def vjp(
+        self,
+        g_eigenvalues: Tensor | None,
+        g_eigenvectors: Tensor | None,
+        eigenvalues,
+        eigenvectors,
+    ):
         g, v = g_eigenvectors, eigenvectors
         if g is None:
             return weighted(v, g_eigenvalues)
@@ -160,7 +167,7 @@ class Eigvalsh(Eigen):
 
     def forward(self, x):
         self.shape(spec_of(x))
-        return converged("eigvalsh", np.linalg.eigvalsh, symmetric(x))
+        return converged("eigvalsh", single.eigvalsh, symmetric(x))
 
     def jvp(self, dx, x):
         v = apply(Eigh(), x)[1]
@@ -180,10 +187,13 @@ class Eigvalsh(Eigen):
 
 
 def eigvalsh(x: Any, /) -> Tensor:
-    """The eigenvalues of Hermitian matrices, ascending; see `eigh`."""
+    """The eigenvalues of Hermitian matrices, ascending; see `eigh`.
+
+    Kept for the gradient: x, or of a large x on the tape its vectors, which are found once.
+    """
     x = lift(x)
     square("eigvalsh", x)
-    return apply(Eigvalsh(), x)
+    return apply(Eigh(), x)[0] if vectors_now(x) else apply(Eigvalsh(), x)
 
 
 def generals(rng: Any) -> Any:
@@ -237,11 +247,11 @@ class Eig(Eigen):
 
     def vjp(
         self,
-        g_eigenvalues=None,
-        g_eigenvectors=None,
-        x: Spec = None,  # type: ignore[assignment]
-        eigenvalues=None,
-        eigenvectors=None,
+        g_eigenvalues: Tensor | None,
+        g_eigenvectors: Tensor | None,
+        x: Spec,
+        eigenvalues,
+        eigenvectors,
     ):
         g, v = g_eigenvectors, eigenvectors
         inner = None if g_eigenvalues is None else on_diagonal(g_eigenvalues)

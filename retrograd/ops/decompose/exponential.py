@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from functools import cache
 from math import factorial, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from retrograd.core import dtype as dt
-from retrograd.core.interpret import apply, lift, unchanged
-from retrograd.core.op import Op, op
+from retrograd.core.errors import ShapeError
+from retrograd.core.interpret import RAW, apply, lift, unchanged, using
+from retrograd.core.op import Composite, Op, front, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import create, join, linalg, options, pad, shape
 from retrograd.ops.decompose import solve
 from retrograd.ops.decompose.matrices import LAPACK, square, times
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = ["matrix_exp", "matrix_power"]
+
+LEAST = 1 / 8  # how large a change is made, where the matrix is smaller
 
 # The largest norms for which Padé's approximant of a degree is exact to rounding:
 # N. Higham, The scaling and squaring method for the matrix exponential revisited (2005).
@@ -43,50 +49,123 @@ def pade(degree: int) -> list[float]:
     return [c / whole[0] for c in whole]
 
 
-def approximant(x: np.ndarray, degree: int) -> np.ndarray:
+class Along(NamedTuple):
+    """Matrices `at`, and changes of them: [[at, change], [0, at]] without its zeros."""
+
+    at: np.ndarray
+    change: np.ndarray
+
+    def __matmul__(self, other: Along) -> Along:
+        """The product: three of matrices that are half as large."""
+        change = product(self.at, other.change)
+        change += product(self.change, other.at)
+        return Along(product(self.at, other.at), change)
+
+    def solved(self, right: Along) -> Along:
+        """The x of self @ x = right."""
+        at = quotient(self.at, right.at)
+        change = quotient(self.at, right.change - product(self.change, at))
+        return Along(at, change)
+
+
+class Alone(NamedTuple):
+    """Matrices, without changes of them."""
+
+    at: np.ndarray
+
+    def __matmul__(self, other: Alone) -> Alone:
+        """The product."""
+        return Alone(product(self.at, other.at))
+
+    def solved(self, right: Alone) -> Alone:
+        """The x of self @ x = right."""
+        return Alone(quotient(self.at, right.at))
+
+
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a @ b, by kernels where they are large."""
+    with using(RAW):
+        return apply(linalg.MATMUL, a, b)
+
+
+def quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The x of a @ x = b, by kernels where they are large."""
+    with using(RAW):
+        return apply(solve.SOLVE, a, b)
+
+
+def combined(weights: Sequence[float], powers: Sequence[Any], one: float = 0) -> Any:
+    """The sum of powers with weights, and `one` times the identity."""
+    out = type(powers[0])(*(weights[0] * part for part in powers[0]))
+    for w, power in zip(weights[1:], powers[1:], strict=True):
+        for total, part in zip(out, power, strict=True):
+            total += w * part
+    places = range(out.at.shape[-1])
+    out.at[..., places, places] += one
+    return out
+
+
+def approximant(x: Any, degree: int) -> Any:
     """exp of matrices whose norms are small enough for the degree."""
-    b, one = pade(degree), np.eye(x.shape[-1], dtype=x.dtype)
-    powers = [one, x @ x]
+    b = pade(degree)
+    powers = [x @ x]
     for _ in range(2, min(degree // 2, 4 if degree < 13 else 3) + 1):
-        powers.append(powers[-1] @ powers[1])
+        powers.append(powers[-1] @ powers[0])
     if degree < 13:
-        odd = sum(c * p for c, p in zip(b[1::2], powers, strict=True))
-        even = sum(c * p for c, p in zip(b[::2], powers, strict=True))
+        odd = combined(b[3::2], powers, b[1])
+        even = combined(b[2::2], powers, b[0])
     else:  # x^8 and beyond as x^6 times something: three products fewer
         odd, even = (
-            powers[3] @ sum(c * p for c, p in zip(high, powers[1:], strict=True))
-            + sum(c * p for c, p in zip(low, powers, strict=True))
+            combined([1, *low[1:]], [powers[2] @ combined(high, powers), *powers], low[0])
             for low, high in ((b[1:8:2], b[9::2]), (b[0:7:2], b[8::2]))
         )
     odd = x @ odd
-    return np.linalg.solve(even - odd, even + odd)
+    return combined([1, -1], [even, odd]).solved(combined([1, 1], [even, odd]))
 
 
-def exponentials(x: np.ndarray) -> np.ndarray:
+def exponentials(x: Any, norms: np.ndarray) -> Any:
     """exp of a stack of matrices: halve until they are small, approximate, square again."""
-    table = DEGREES[dt.real_of(x.dtype)]
-    norms = np.abs(x).sum(-2).max(-1)
+    table = DEGREES[dt.real_of(x.at.dtype)]
     largest = norms.max()
-    if not np.isfinite(largest):
-        good = np.isfinite(norms)
-        out = np.full_like(x, np.nan)
-        out[good] = exponentials(x[good]) if good.any() else 0
-        return out
     degree = next((d for d, most in table.items() if largest <= most), max(table))
     halvings = np.ceil(np.log2(np.maximum(norms / table[degree], 1))).astype(int)
-    scale = np.ldexp(np.ones_like(norms), -halvings)
-    out = approximant(x * scale[:, None, None], degree)
+    scale = np.ldexp(np.ones_like(norms), -halvings)[:, None, None]
+    kind = type(x)
+    out = approximant(kind(*(part * scale for part in x)), degree)
     for i in range(halvings.max(initial=0)):
         again = halvings > i
-        out[again] = out[again] @ out[again]
+        if again.all():
+            out = out @ out
+            continue
+        some = kind(*(part[again] for part in out))
+        for part, squared in zip(out, some @ some, strict=True):
+            part[again] = squared
     return out
+
+
+def finite(f: Any, *xs: np.ndarray) -> np.ndarray:
+    """f of stacks of matrices and their norms; nan where they hold nan or infinities."""
+    flat = [x.reshape(prod(x.shape[:-2]), *x.shape[-2:]) for x in xs]
+    norms = [columns(x) for x in flat]
+    good = np.isfinite(norms).all(0)
+    if good.all():
+        return f(*flat, *norms).reshape(xs[0].shape)
+    out = np.full_like(flat[0], np.nan)
+    if good.any():
+        out[good] = f(*(x[good] for x in (*flat, *norms)))
+    return out.reshape(xs[0].shape)
+
+
+def columns(x: np.ndarray) -> np.ndarray:
+    """The largest sum of a column, of each matrix."""
+    return np.abs(x).sum(-2).max(-1)
 
 
 @op
 class MatrixExp(Op):
     """The exponential of matrices, by Padé's approximants of halved matrices, squared again.
 
-    Its derivative along t is the upper right block of exp of [[x, t], [0, x]]. Keeps x.
+    Keeps x.
     """
 
     uniform = True
@@ -99,20 +178,13 @@ class MatrixExp(Op):
 
     def forward(self, x):
         self.shape(spec_of(x))
-        if not x.size:
-            return x
-        return exponentials(x.reshape(prod(x.shape[:-2]), *x.shape[-2:])).reshape(x.shape)
+        return finite(lambda x, size: exponentials(Alone(x), size).at, x) if x.size else x
 
     def jvp(self, dx, x):
-        n, zero = x.shape[-1], create.zeros_like(x)
-        upper = join.concat([x, dx], axis=-1)
-        lower = join.concat([zero, x], axis=-1)
-        out = apply(self, join.concat([upper, lower], axis=-2))
-        corner = pad.piece(out, out.ndim - 2, 0, n)
-        return pad.piece(corner, out.ndim - 1, n, n)
+        return apply(ExpAlong(), x, dx)
 
     def vjp(self, g, x):
-        return self.jvp(g, linalg.matrix_transpose(x))
+        return apply(ExpAlong(), linalg.matrix_transpose(x), g)
 
     def batch(self, size, args, mapped):
         return apply(self, *args)
@@ -131,6 +203,61 @@ class MatrixExp(Op):
     @staticmethod
     def refuses(rng):
         yield MatrixExp(), np.ones((1, 3)), "two last axes of equal length"
+
+
+@op
+class ExpAlong(Composite):
+    """How fast the exponential of x changes along t: a block of exp of [[x, t], [0, x]]."""
+
+    uniform = True
+    takes = "inexact"
+    host = LAPACK
+
+    def shape(self, x: Spec, t: Spec) -> Spec:
+        square("exp_along", x)
+        if x.shape != t.shape:
+            raise ShapeError(f"exp_along: t {t.shape} must have x's shape {x.shape}")
+        return x
+
+    def expand(self, x, t):
+        n, zero = x.shape[-1], create.zeros_like(x)
+        upper = join.concat([x, t], axis=-1)
+        lower = join.concat([zero, x], axis=-1)
+        out = apply(MatrixExp(), join.concat([upper, lower], axis=-2))
+        corner = pad.piece(out, out.ndim - 2, 0, n)
+        return pad.piece(corner, out.ndim - 1, n, n)
+
+    def forward(self, x, t):
+        self.shape(spec_of(x), spec_of(t))
+        return finite(self._along, x, t) if x.size else x
+
+    @staticmethod
+    def _along(x: np.ndarray, t: np.ndarray, size: np.ndarray, change: np.ndarray) -> Any:
+        """It is linear in t, which is made as large as x: what counts is the sum of both."""
+        wanted = np.maximum(size, LEAST) / np.where(change > 0, change, 1)
+        power = np.clip(np.floor(np.log2(wanted)), -100, 100).astype(int)
+        scale = np.ldexp(np.ones_like(size), power)
+        both = Along(x, t * scale[:, None, None])
+        return exponentials(both, size + scale * change).change / scale[:, None, None]
+
+    def batch(self, size, args, mapped):
+        return apply(self, *front(size, args, mapped))
+
+    @staticmethod
+    def samples(rng):
+        x = rng.normal(size=(2, 3, 3))
+        yield ExpAlong(), x, rng.normal(size=(2, 3, 3))
+        yield ExpAlong(), x[0] + 1j * x[1], 30 * rng.normal(size=(3, 3)) + 1j
+        yield ExpAlong(), np.stack([0.01 * x[0], 8 * np.tri(3, k=-1)]), x
+        yield ExpAlong(), np.zeros((2, 2)), rng.normal(size=(2, 2))
+        yield ExpAlong(), rng.normal(size=(2, 2)), np.zeros((2, 2))
+        yield ExpAlong(), np.zeros((0, 0)), np.zeros((0, 0))
+        yield ExpAlong(), np.zeros((0, 2, 2)), np.zeros((0, 2, 2))
+
+    @staticmethod
+    def refuses(rng):
+        yield ExpAlong(), np.ones((1, 3)), np.ones((1, 3)), "two last axes of equal length"
+        yield ExpAlong(), np.eye(2), np.eye(3), "t (3, 3) must have x's shape (2, 2)"
 
 
 def matrix_exp(x: Any, /) -> Tensor:

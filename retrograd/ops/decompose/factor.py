@@ -186,7 +186,7 @@ class Qr(Op):
         upper = upper_half(inner + adjoint(inner))
         return c - times(q, upper), times(upper, r)
 
-    def vjp(self, g_q=None, g_r=None, q=None, r=None):
+    def vjp(self, g_q: Tensor | None, g_r: Tensor | None, q, r):
         inner = None if g_r is None else times(g_r, linalg.matrix_transpose(r))
         if g_q is not None:
             part = times(linalg.matrix_transpose(q), g_q)

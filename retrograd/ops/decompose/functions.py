@@ -9,7 +9,8 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, ShapeError
-from retrograd.core.interpret import apply, constant, lift
+from retrograd.core.executor import LIGHT
+from retrograd.core.interpret import RAW, apply, constant, lift, using
 from retrograd.core.op import Op, front, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
@@ -25,10 +26,11 @@ from retrograd.ops import (
     select,
     shape,
 )
-from retrograd.ops.decompose import solve, svd
+from retrograd.ops.decompose import factor, solve, svd
 from retrograd.ops.decompose.matrices import (
     LAPACK,
     adjoint,
+    adjointed,
     conj,
     converged,
     matrices,
@@ -64,20 +66,31 @@ class Pinv(Op):
         return x.with_shape((*lead, x.shape[-1], x.shape[-2]))
 
     def forward(self, x, rtol):
-        return converged("pinv", lambda x: np.linalg.pinv(x, rtol), x)
+        return converged("pinv", lambda x: inverted(x, rtol), x)
 
     def jvp(self, dx, x, out):
         turned, p = adjoint(dx), adjoint(out)
-        left = times(out, p, turned)  # the change of the row space
-        right = times(turned, p, out)
-        straight = times(out, dx, out)
-        return left - times(left, x, out) + right - times(out, x, right) - straight
+        # the changes of the column space, of the row space, and within both: each product of
+        # three begins with the one that is small
+        if x.shape[-2] >= x.shape[-1]:
+            gram, along = times(out, p), times(turned, p)
+            inner = along - times(times(out, x), along) - times(out, dx)
+            inner = inner - times(gram, times(turned, x))
+            return times(gram, turned) + times(inner, out)
+        gram, along = times(p, out), times(p, turned)
+        inner = along - times(along, times(x, out)) - times(dx, out)
+        inner = inner - times(times(x, turned), gram)
+        return times(turned, gram) + times(out, inner)
 
     def vjp(self, g, x, out):
         p, o, y, h = linalg.matrix_transpose(out), conj(out), conj(x), adjoint(g)
-        left, right = times(h, o, p), times(p, o, h)
-        straight = times(p, g, p)
-        return left - times(y, o, left) + right - times(right, o, y) - straight
+        if x.shape[-2] >= x.shape[-1]:
+            gram, along = times(o, p), times(o, h)
+            inner = along - times(along, times(o, y)) - times(g, p)
+            return times(h, gram) - times(y, times(along, gram)) + times(p, inner)
+        gram, along = times(p, o), times(h, o)
+        inner = along - times(times(y, o), along) - times(p, g)
+        return times(gram, h) - times(times(gram, along), y) + times(inner, p)
 
     def batch(self, size, args, mapped):
         x, rtol = front(size, args, mapped)
@@ -99,6 +112,38 @@ class Pinv(Op):
     def refuses(rng):
         yield Pinv(), np.ones(3), np.asarray(0.1), "at least 2 axes"
         yield Pinv(), np.ones((2, 3, 3)), np.ones(3), "must broadcast to the leading axes"
+
+
+def inverted(x: np.ndarray, rtol: np.ndarray) -> np.ndarray:
+    """The inverses: of large matrices by QR where that is sure, else by singular values."""
+    if x.size < LIGHT:
+        return np.linalg.pinv(x, rtol)
+    tall = x.shape[-2] >= x.shape[-1]
+    try:
+        out, sure = _independent(x if tall else adjointed(x), rtol)
+    except ArgumentError:  # a column is 0, or a copy of others
+        return np.linalg.pinv(x, rtol)
+    out = out if tall else adjointed(out)
+    if not sure.all():
+        doubt = ~sure
+        out = np.array(out)
+        out[doubt] = np.linalg.pinv(x[doubt], np.broadcast_to(rtol, sure.shape)[doubt])
+    return out
+
+
+def _independent(x: np.ndarray, rtol: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The inverses of tall matrices, and where no singular value counts as 0.
+
+    The norm of a matrix times that of its inverse is at least the ratio of its largest singular
+    value to its smallest. Where it is so large that half of the digits are lost, we are not
+    sure either. It is below 1 only where squares were too small to be numbers.
+    """
+    with using(RAW):
+        q, r = apply(factor.Qr(), x)
+        out = apply(solve.SolveTriangular(), r, adjointed(q))
+    ratio = np.linalg.norm(r, axis=(-2, -1)) * np.linalg.norm(out, axis=(-2, -1))
+    least = np.maximum(rtol, np.sqrt(np.finfo(x.dtype).eps))
+    return out, (ratio > 0.5) & (ratio * least < 1)
 
 
 def _relative(x: Any, rtol: Any) -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError, RetrogradError, ShapeError
-from retrograd.core.interpret import apply, constant
+from retrograd.core.executor import LIGHT
+from retrograd.core.interpret import apply, constant, current
 from retrograd.ops import complex as complex_
 from retrograd.ops import diagonal, extrema, linalg, magnitude, reduce, select, shape
 
@@ -44,6 +45,13 @@ def square(who: str, x: Any, name: str = "x") -> None:
 def rounding(dtype: np.dtype, n: int) -> float:
     """How far apart numbers are that LAPACK cannot tell apart, beside the largest of n."""
     return 2 * n * float(dt.finfo(dtype).eps)
+
+
+def vectors_now(x: Any) -> bool:
+    """Whether values of x take a gradient so dear that its vectors shall be found with them."""
+    if isinstance(x, np.ndarray) or x.size < LIGHT or not x.requires_grad:
+        return False
+    return getattr(current.get(), "recording", False)
 
 
 # -- LAPACK ----------------------------------------------------------------------------------
@@ -103,14 +111,23 @@ def adjointed(x: np.ndarray) -> np.ndarray:
 
 def symmetric(x: np.ndarray) -> np.ndarray:
     """The Hermitian part; of a Hermitian matrix itself, to the bit."""
-    return (x + adjointed(x)) / 2
+    out = np.array(adjointed(x), order="C")  # quicker than to add it as it lies
+    out += x
+    out /= 2
+    return out
 
 
 def phases(v: np.ndarray) -> np.ndarray:
     """What turns the largest component of each column real and positive."""
     if not v.size:
         return np.ones((*v.shape[:-2], 1, v.shape[-1]), v.dtype)
-    size = np.abs(v) * _weights(v)
+    weights = _weights(v)
+    if v.dtype.kind != "c":  # the largest and the smallest are found sooner than where it is
+        sized = v * weights
+        high, low = sized.max(-2, keepdims=True), -sized.min(-2, keepdims=True)
+        if (high != low).all():
+            return np.where(high < low, -1, 1).astype(v.dtype)
+    size = np.abs(v) * weights
     p = np.take_along_axis(v, np.argmax(size, -2, keepdims=True), -2)
     if v.dtype.kind == "c":
         return np.conjugate(p) / np.abs(p)

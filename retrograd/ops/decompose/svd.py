@@ -24,7 +24,7 @@ from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
 from retrograd.ops import complex as complex_
 from retrograd.ops import linalg, reduce, select
-from retrograd.ops.decompose import factor
+from retrograd.ops.decompose import factor, single
 from retrograd.ops.decompose.matrices import (
     LAPACK,
     above,
@@ -43,6 +43,7 @@ from retrograd.ops.decompose.matrices import (
     times,
     turned,
     turned_back,
+    vectors_now,
 )
 
 __all__ = ["svd", "svdvals"]
@@ -88,7 +89,7 @@ class Svd(Op):
         return x.with_shape((*lead, m, k)), s, x.with_shape((*lead, k, n))
 
     def forward(self, x):
-        u, s, vh = converged("svd", lambda x: np.linalg.svd(x, full_matrices=False), x)
+        u, s, vh = converged("svd", single.svd, x)
         turn = phases(u)
         return u * turn, s, vh * np.conjugate(np.swapaxes(turn, -2, -1))
 
@@ -107,7 +108,7 @@ class Svd(Op):
             du, dvh = du - u * turn, dvh + linalg.matrix_transpose(turn) * vh
         return du, live(s, real(diagonal_of(inner))), dvh
 
-    def vjp(self, g_u=None, g_s=None, g_vh=None, u=None, s=None, vh=None):
+    def vjp(self, g_u: Tensor | None, g_s: Tensor | None, g_vh: Tensor | None, u, s, vh):
         if g_u is None and g_vh is None:
             return weighted(u, live(s, g_s), vh)
         if u.dtype.kind == "c":
@@ -210,7 +211,7 @@ class Svdvals(Op):
         return x.with_shape((*x.shape[:-2], k)).with_dtype(dt.real_of(x.dtype))
 
     def forward(self, x):
-        return converged("svdvals", lambda x: np.linalg.svd(x, compute_uv=False), x)
+        return converged("svdvals", single.svdvals, x)
 
     def jvp(self, dx, x):
         u, s, vh = apply(Svd(), x)
@@ -235,7 +236,10 @@ class Svdvals(Op):
 
 
 def svdvals(x: Any, /) -> Tensor:
-    """The singular values, descending; the slope of one that is 0 is 0."""
+    """The singular values, descending; the slope of one that is 0 is 0.
+
+    Kept for the gradient: x, or of a large x on the tape its vectors, which are found once.
+    """
     x = lift(x)
     matrices("svdvals", x)
-    return apply(Svdvals(), x)
+    return apply(Svd(), x)[1] if vectors_now(x) else apply(Svdvals(), x)

@@ -18,7 +18,7 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core.errors import DtypeError, ShapeError
 from retrograd.core.interpret import apply, constant
-from retrograd.core.op import Linear, op
+from retrograd.core.op import Composite, Linear, op
 from retrograd.core.spec import Spec, spec_of
 from retrograd.ops import complex as complex_
 
@@ -175,6 +175,40 @@ class RealFourier(Transform):
 
 
 @op
+class DoubledRealFourier(Composite):
+    """Conjugates of the transform of real numbers, twice those that stand for two."""
+
+    axes: tuple[int, ...]
+    norm: Norm = "backward"
+    uniform = True
+    takes = "inexact"
+    native = "transform"
+
+    def shape(self, x: Spec) -> Spec:
+        return RealFourier(self.axes, self.norm).shape(x)
+
+    def expand(self, x):
+        found = complex_.conj(apply(RealFourier(self.axes, self.norm), x))
+        return weighted(found, self.axes[-1], x.shape[self.axes[-1]], 2.0)
+
+    def batch(self, size, args, mapped):
+        return apply(self.replace(axes=tuple(a + 1 for a in self.axes)), *args)
+
+    @staticmethod
+    def samples(rng):
+        x = rng.normal(size=(2, 5, 4))
+        yield DoubledRealFourier((2,)), x
+        yield DoubledRealFourier((0, 1), "ortho"), x
+        yield DoubledRealFourier((2,), "forward"), rng.normal(size=(1, 2, 512))
+        yield DoubledRealFourier((0,)), rng.normal(size=1)
+        yield DoubledRealFourier((1,)), np.zeros((0, 2))
+
+    @staticmethod
+    def refuses(rng):
+        yield DoubledRealFourier((0,)), np.ones(3) * 1j, "it takes real numbers"
+
+
+@op
 class InverseRealFourier(Transform):
     """Real numbers of length `length` along the last of `axes`, from half of their transform.
 
@@ -203,8 +237,7 @@ class InverseRealFourier(Transform):
         return library("irfftn", x, s, axes=self.axes, norm=self.norm)
 
     def transpose(self, g, x: Spec):
-        found = complex_.conj(apply(RealFourier(self.axes, SWAPPED[self.norm]), g))
-        found = weighted(found, self.axes[-1], self.length, 2.0)
+        found = apply(DoubledRealFourier(self.axes, SWAPPED[self.norm]), g)
         return found if x.dtype.kind == "c" else complex_.real(found)
 
     @staticmethod

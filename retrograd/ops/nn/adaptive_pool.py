@@ -7,6 +7,7 @@ and every element is in one.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from retrograd.core import dtype as dt
@@ -20,6 +21,7 @@ from retrograd.ops.nn.geometry import Sizes
 __all__ = ["adaptive_avg_pool", "adaptive_max_pool"]
 
 
+@lru_cache(1024)
 def spans(size: int, count: int) -> tuple[Sizes, Sizes]:
     """Where the windows of `count` results on an axis of `size` start and stop."""
     starts = tuple(i * size // count for i in range(count))
@@ -53,10 +55,14 @@ def adaptive_avg_pool(x: Any, size: Any, /, *, layout: str | None = None) -> Ten
         return geometry.as_given(who, pool.avg_pool(x, window), layout)
     out = x.dtype if dt.is_inexact(x.dtype) else dt.float32
     x = cast.astype(x, dt.float32 if out in dt.HALF else out)
-    for axis, m in enumerate(counts, start=1):
-        starts, stops = spans(x.shape[axis], m)
-        x = apply(pool_sum.SpanSum(axis, starts, stops, mean=True), x)
-    return geometry.as_given(who, cast.astype(x, out), layout)
+    return geometry.as_given(who, cast.astype(means(x, counts), out), layout)
+
+
+def means(x: Any, counts: Sizes) -> Tensor:
+    """The means of the windows of `counts` results on the spatial axes of x."""
+    pairs = zip(x.shape[1:-1], counts, strict=True)
+    starts, stops = zip(*(spans(n, m) for n, m in pairs), strict=True)
+    return apply(pool_sum.SpanMean(starts, stops), x)
 
 
 def adaptive_max_pool(

@@ -2,9 +2,9 @@
 
 The value is minus the log of the sum, over all ways to stretch the labels (with blanks in
 between) to the length of the input, of their probability. The recursion over time runs in
-the logarithm. Eagerly it and its gradient are NumPy's, forwards and backwards over the frames
-(`ctc_walk`); compiled, and in higher derivatives, a composition of ops, one round of them for
-each frame, whose keep grows with frames times labels.
+the logarithm. It and its gradient walk forwards and backwards over the frames: in a kernel
+where they are compiled or heavy, else in NumPy (`ctc_walk`). Higher derivatives are those of a
+composition of ops, one round of them for each frame, whose keep grows with frames times labels.
 """
 
 from __future__ import annotations
@@ -82,16 +82,18 @@ def _log_chance(log_p: Any, labels: np.ndarray, frames: Any, lengths: Any, blank
     states[:, 1::2] = labels
     skip = np.zeros(states.shape, dtype=bool)  # reached from two before: not over a repeat
     skip[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
+    counts = (frames.astype(np.int64), lengths.astype(np.int64))
     if not log_p.shape[0]:
         nothing = np.where(lengths == 0, 0.0, NEVER)
         return reduce.sum(log_p, axis=(0, 2)) + nothing.astype(log_p.dtype)
-    return apply(LogChance(), log_p, *map(lift, (states, skip, frames, lengths)))
+    return apply(LogChance(), log_p, *map(lift, (states, skip, *counts)))
 
 
 @op
 class LogChance(Composite):
     """The log of the chance of each row's states under log_p [T, N, C]. Keeps log_p."""
 
+    native = "ctc"
     fixed = ("states", "skip", "frames", "lengths")
 
     def shape(self, log_p: Spec, states: Spec, skip: Spec, frames: Spec, lengths: Spec) -> Spec:
@@ -116,6 +118,7 @@ class LogChance(Composite):
 class LogChancePull(Composite):
     """The cotangent of log_p by g [N] of LogChance: the share of all ways through a state."""
 
+    native = "ctc back"
     fixed = ("states", "skip", "frames", "lengths")
 
     def shape(self, g: Spec, log_p: Spec, states, skip, frames, lengths) -> Spec:

@@ -53,9 +53,11 @@ def _alphas(emit: np.ndarray, skip: np.ndarray) -> np.ndarray:
     out = np.empty_like(emit)
     out[0] = NEVER
     out[0, :, :2] = emit[0, :, :2]
-    steps = _Steps(skip, emit.dtype, back=False)
+    steps, least = _Steps(skip, emit.dtype, back=False), emit.dtype.type(2 * NEVER)
+    np.maximum(out[0], least, out=out[0])  # of -inf, differences would be lost
     for t in range(1, len(emit)):
         np.add(steps.step(out[t - 1]), emit[t], out=out[t])
+        np.maximum(out[t], least, out=out[t])
     return out
 
 

@@ -1,4 +1,4 @@
-"""Pooling by sums: of windows that repeat along an axis, and of spans that need not."""
+"""Pooling by sums: of windows that repeat, and means of spans that need not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retrograd.core.spec import Spec
 from retrograd.ops import create, join, pad, reduce, shape, slices
 from retrograd.ops.nn import gathered, pool_axis, pool_windows
 from retrograd.ops.nn.geometry import Sizes
-from retrograd.ops.nn.pool_windows import Framed
+from retrograd.ops.nn.pool_windows import Framed, Spanned
 
 
 @op
@@ -103,148 +103,134 @@ class WindowSpread(Framed, Linear):
         yield two, np.ones((3, 1)), "must have (2,) windows"
 
 
-class Spans(Linear):
-    """Pieces of an axis, from each of `starts` to each of `stops`; they may overlap."""
-
-    axis: int
-    starts: Sizes
-    stops: Sizes
-
-    def lengths(self, x: Any) -> np.ndarray:
-        """How many elements each has, along the axis of x."""
-        found = np.subtract(self.stops, self.starts).astype(dt.real_of(x.dtype))
-        return found.reshape(-1, *(1,) * (x.ndim - 1 - self.axis))
-
-    def pieces(self) -> Any:
-        """(position, slice) of each."""
-        lead = (slice(None),) * self.axis
-        for i, (a, b) in enumerate(zip(self.starts, self.stops, strict=True)):
-            yield (*lead, slice(i, i + 1)), (*lead, slice(a, b))
-
-
 @op
-class SpanSum(Spans):
-    """The sum of each piece of an axis, or its mean. Keeps nothing."""
+class SpanMean(Spanned, Linear):
+    """The mean from each start to each stop. Keeps nothing."""
 
-    axis: int
-    starts: Sizes
-    stops: Sizes
-    mean: bool = False
     native = "span"
-
-    @property
-    def pooling(self) -> str:
-        """Which of the compiler's kernels it is."""
-        return "mean" if self.mean else "sum"
+    pooling = "mean"
+    uniform = True
+    takes = "inexact"
 
     def shape(self, x: Spec) -> Spec:
-        return x.with_shape(self.result(x))
-
-    def result(self, x: Any) -> Sizes:
-        if max(self.stops, default=0) > x.shape[self.axis]:
-            raise ShapeError(
-                f"{self.name}: a piece ends at {max(self.stops)}; axis {self.axis} of x "
-                f"{x.shape} is shorter"
-            )
-        return (*x.shape[: self.axis], len(self.starts), *x.shape[self.axis + 1 :])
+        return x.with_shape(self.pooled(x))
 
     def forward(self, x):
-        out = np.empty(self.result(x), x.dtype)
-        for position, piece in self.pieces():
-            np.add.reduce(x[piece], axis=self.axis, keepdims=True, out=out[position])
-        return np.divide(out, self.lengths(x), out=out) if self.mean else out
+        self.pooled(x)
+        for a, starts, stops in _axes(self, x):
+            parts = [
+                np.add.reduce(x[_from(a, i, j)], axis=a, keepdims=True)
+                for i, j in zip(starts, stops, strict=True)
+            ]
+            x = np.concatenate(parts, axis=a)
+            x /= _lengths(x, a, starts, stops)
+        return x
 
     def transpose(self, g, x: Spec):
-        length = x.shape[self.axis]
-        return apply(SpanSpread(self.axis, self.starts, self.stops, length, self.mean), g)
-
-    def batch(self, size, args, mapped):
-        return apply(self.replace(axis=self.axis + 1), *args)
+        return apply(SpanShare(self.starts, self.stops, self.sizes(x)), g)
 
     def expand(self, x):
-        found = [
-            reduce.sum(
-                pad.piece(x, self.axis, a, b - a), axis=self.axis, keepdims=True, dtype=x.dtype
-            )
-            for a, b in zip(self.starts, self.stops, strict=True)
-        ]
-        total = join.concat(found, axis=self.axis)
-        return total / lift(self.lengths(x)) if self.mean else total
+        for a, starts, stops in _axes(self, x):
+            parts = [
+                reduce.sum(pad.piece(x, a, i, j - i), axis=a, keepdims=True, dtype=x.dtype)
+                for i, j in zip(starts, stops, strict=True)
+            ]
+            x = join.concat(parts, axis=a)
+            x = x / lift(_lengths(x, a, starts, stops))
+        return x
 
     @staticmethod
     def samples(rng):
-        yield SpanSum(1, (0, 1, 3), (2, 4, 5), mean=True), rng.normal(size=(2, 5, 3))
-        yield SpanSum(1, (0, 1, 3), (2, 4, 5)), rng.normal(size=(2, 5, 3))
-        yield SpanSum(0, (0, 0), (1, 1)), rng.normal(size=1)
-        yield SpanSum(0, (1,), (3,)), rng.normal(size=(4, 0))
+        for own, x, _ in pool_windows.spans(rng):
+            yield SpanMean(*own), x
+        yield SpanMean(((0, 0),), ((1, 1),)), rng.normal(size=(1, 1)) + 1j
 
     @staticmethod
     def refuses(rng):
-        yield SpanSum(0, (0, 2), (2, 5)), np.ones(4), "a piece ends at 5"
+        yield SpanMean(((0, 2),), ((2, 5),)), np.ones((4, 1)), "windows end at (5,)"
 
 
 @op
-class SpanSpread(Spans):
-    """An axis of `length`, whose elements are the sums of the pieces that they lie in.
+class SpanShare(Spanned, Linear):
+    """Axes of `lengths`, whose elements get an equal share of each span that they lie in."""
 
-    With `mean` each piece gives them its share alone.
-    """
-
-    axis: int
-    starts: Sizes
-    stops: Sizes
-    length: int
-    mean: bool = False
+    starts: tuple[Sizes, ...]
+    stops: tuple[Sizes, ...]
+    lengths: Sizes
+    uniform = True
+    takes = "inexact"
 
     def shape(self, y: Spec) -> Spec:
         return y.with_shape(self.result(y))
 
     def result(self, y: Any) -> Sizes:
-        if y.shape[self.axis] != len(self.starts):
+        counts = tuple(map(len, self.starts))
+        if y.shape[-1 - self.axes : -1] != counts:
             raise ShapeError(
-                f"{self.name}: axis {self.axis} of y {y.shape} must have length "
-                f"{len(self.starts)}"
+                f"{self.name}: y {y.shape} must have {counts} before its last axis"
             )
-        return (*y.shape[: self.axis], self.length, *y.shape[self.axis + 1 :])
+        return (*y.shape[: -1 - self.axes], *self.lengths, y.shape[-1])
 
     def forward(self, y):
-        out = np.zeros(self.result(y), y.dtype)
-        y = y / self.lengths(y) if self.mean else y
-        for position, piece in self.pieces():
-            out[piece] += y[position]
-        return out
+        self.result(y)
+        for (a, *own), n in zip(_axes(self, y), self.lengths, strict=True):
+            y = y / _lengths(y, a, *own)
+            out = np.zeros((*y.shape[:a], n, *y.shape[a + 1 :]), y.dtype)
+            for i, (start, stop) in enumerate(zip(*own, strict=True)):
+                out[_from(a, start, stop)] += y[_from(a, i, i + 1)]
+            y = out
+        return y
 
     def transpose(self, g):
-        return apply(SpanSum(self.axis, self.starts, self.stops, self.mean), g)
-
-    def batch(self, size, args, mapped):
-        return apply(self.replace(axis=self.axis + 1), *args)
+        return apply(SpanMean(self.starts, self.stops), g)
 
     def expand(self, y):
-        terms: list[list[int]] = [[] for _ in range(self.length)]
-        for i, (a, b) in enumerate(zip(self.starts, self.stops, strict=True)):
-            for place in terms[a:b]:
-                place.append(i)
-        if y.size and terms and max(map(len, terms)) <= gathered.MOST:
-            share = (1 / self.lengths(y)).reshape(-1).tolist()
-            by = [[share[i] for i in row] for row in terms] if self.mean else None
-            return gathered.gathered(y, self.axis, terms, by)
-        y = y / lift(self.lengths(y)) if self.mean else y
-        total = create.zeros(self.result(y), dtype=y.dtype)
-        for i, (a, b) in enumerate(zip(self.starts, self.stops, strict=True)):
-            parts = [(0, n, 1) for n in total.shape]
-            parts[self.axis] = (a, b - a, 1)
-            one = pad.piece(y, self.axis, i, 1)
-            wide = shape.broadcast_to(one, slices.part_shape(tuple(parts)))
-            total = total + apply(slices.Unslice(tuple(parts), total.shape), wide)
-        return total
+        for own, n in zip(_axes(self, y), self.lengths, strict=True):
+            y = _shared(y, *own, n)
+        return y
 
     @staticmethod
     def samples(rng):
-        yield SpanSpread(1, (0, 1, 3), (2, 4, 5), 5), rng.normal(size=(2, 3, 3))
-        yield SpanSpread(1, (0, 1, 3), (2, 4, 5), 5, mean=True), rng.normal(size=(2, 3, 3))
-        yield SpanSpread(0, (0, 0), (1, 1), 2), rng.normal(size=2)
+        for own, x, y in pool_windows.spans(rng):
+            yield SpanShare(*own, x.shape[-1 - len(own[0]) : -1]), y
 
     @staticmethod
     def refuses(rng):
-        yield SpanSpread(0, (0, 2), (2, 4), 4), np.ones(3), "must have length 2"
+        yield SpanShare(((0, 2),), ((2, 4),), (4,)), np.ones((3, 1)), "must have (2,) before"
+
+
+def _axes(op_: Spanned, x: Any) -> list[tuple[int, Sizes, Sizes]]:
+    """Each axis that spans are on, and their starts and stops."""
+    first = x.ndim - 1 - op_.axes
+    return [(first + a, *own) for a, own in enumerate(zip(*op_.own, strict=True))]
+
+
+def _from(axis: int, start: int, stop: int) -> tuple[slice, ...]:
+    return (*(slice(None),) * axis, slice(start, stop))
+
+
+def _lengths(x: Any, axis: int, starts: Sizes, stops: Sizes) -> np.ndarray:
+    """How many elements each span has, along the axis of x."""
+    found = np.subtract(stops, starts).astype(dt.real_of(x.dtype))
+    return found.reshape(-1, *(1,) * (x.ndim - 1 - axis))
+
+
+def _shared(y: Any, axis: int, starts: Sizes, stops: Sizes, length: int) -> Any:
+    """The shares along one axis, in ops."""
+    terms: list[list[int]] = [[] for _ in range(length)]
+    for i, (a, b) in enumerate(zip(starts, stops, strict=True)):
+        for place in terms[a:b]:
+            place.append(i)
+    each = _lengths(y, axis, starts, stops)
+    if y.size and terms and max(map(len, terms)) <= gathered.MOST:
+        share = (1 / each).reshape(-1).tolist()
+        return gathered.gathered(y, axis, terms, [[share[i] for i in row] for row in terms])
+    y = y / lift(each)
+    total = create.zeros((*y.shape[:axis], length, *y.shape[axis + 1 :]), dtype=y.dtype)
+    for i, (a, b) in enumerate(zip(starts, stops, strict=True)):
+        parts = [(0, n, 1) for n in total.shape]
+        parts[axis] = (a, b - a, 1)
+        one = pad.piece(y, axis, i, 1)
+        wide = shape.broadcast_to(one, slices.part_shape(tuple(parts)))
+        total = total + apply(slices.Unslice(tuple(parts), total.shape), wide)
+    return total

@@ -6,7 +6,8 @@ Per head, with the state H (p, r), a group's B and C, and one number A:
 
 Algorithms: `recompute`, one op that keeps only its inputs and streams over chunks, forward
 and backward; `serial`, the same five kernels as ops, all chunks at once; `minimal`, sums over
-segments without any loop. The last two keep what their ops keep.
+segments without any loop. The last two keep what their ops keep; where they run eagerly and
+are heavy, a program each way runs them, which keeps the inputs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from retrograd.core.interpret import apply, lift
 from retrograd.core.op import Composite, op
 from retrograd.core.spec import Spec
 from retrograd.core.tensor import Tensor
+from retrograd.core.whole import whole
 from retrograd.ops import elementary, linalg, reduce, shape
 from retrograd.ops.ssm import layout, ssd_chunks, ssd_plain
 
@@ -256,7 +258,12 @@ def ssd(
     args = (x, dt, A, B, C, 0.0 if D is None else D, 0.0 if initial is None else initial)
     if plain is None:
         return apply(op_, *args)
-    return composed(plain, op_.chunk, *op_.coerce(args))
+    return _whole(*op_.coerce(args), algorithm=plain, chunk=op_.chunk)
+
+
+@whole
+def _whole(x, dt, A, B, C, D, initial, *, algorithm: Any, chunk: int) -> tuple[Tensor, Tensor]:
+    return composed(algorithm, chunk, x, dt, A, B, C, D, initial)
 
 
 def ssd_step(

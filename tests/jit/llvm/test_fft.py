@@ -17,7 +17,13 @@ from retrograd.jit.llvm.machine import named, runs_here
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
-from retrograd.ops.fft.transforms import SWAPPED, Fourier, InverseRealFourier, RealFourier
+from retrograd.ops.fft.transforms import (
+    SWAPPED,
+    DoubledRealFourier,
+    Fourier,
+    InverseRealFourier,
+    RealFourier,
+)
 from retrograd.testing.compare import assert_close
 from tests.conftest import covering
 
@@ -100,6 +106,14 @@ def test_few_lines(n, dtype, machine, rng):
     check(Fourier((0,)), drawn(rng, (n,), dtype), machine)
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [512, 800, 2000, 4096])
+def test_the_transpose_of_the_inverse_is_one_kernel(n, dtype, machine, rng):
+    for norm in SWAPPED:
+        check(DoubledRealFourier((1,), norm), drawn(rng, (3, n), REAL[dtype]), machine)
+
+
 @pytest.mark.parametrize("norm", SWAPPED)
 @pytest.mark.parametrize("axes", [(0, 1), (1, 2), (2, 0), (0, 1, 2), (2, 1, 0), (1,)])
 def test_several_axes(axes, norm, rng):
@@ -177,6 +191,10 @@ def test_imaginary_parts_that_real_numbers_do_not_have_are_not_read(rng):
         (Fourier((1,)), Spec((1, 1 << 16), "complex128"), True),
         (Fourier((0,)), Spec((1 << 16, 32), "complex128"), False),
         (RealFourier((1,)), Spec((8, 8), "float16"), False),
+        (DoubledRealFourier((1,)), Spec((8, 512), "float32"), True),
+        (DoubledRealFourier((1,)), Spec((8, 511), "float32"), False),
+        (DoubledRealFourier((0,)), Spec((512, 32), "float32"), False),
+        (DoubledRealFourier((0, 1)), Spec((512, 512), "float32"), False),
     ],
 )
 def test_what_is_taken(op, x, taken):

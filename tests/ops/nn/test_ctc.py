@@ -82,3 +82,12 @@ def test_it_agrees_with_pytorch(rng):
     theirs.backward()
     assert_close(value, theirs.detach().numpy())
     assert_close(grad, t.grad.numpy())
+
+
+def test_classes_without_any_chance_have_no_nan():
+    path = [1, 1, 0, 2, 2, 2]
+    log_p = np.full((len(path), 1, 3), -np.inf)
+    log_p[np.arange(len(path)), 0, path] = 0  # certain: the only way there is
+    value, slope = rg.value_and_grad(ctc)(log_p, np.array([[1, 2]]))
+    assert_close(value, np.zeros(()))
+    assert_close(slope * 2, -np.exp(log_p))  # the mean is over two labels

@@ -22,8 +22,8 @@ OPS = (
     pool_max.MaxSpanPlaces,
     pool_sum.WindowSum,
     pool_sum.WindowSpread,
-    pool_sum.SpanSum,
-    pool_sum.SpanSpread,
+    pool_sum.SpanMean,
+    pool_sum.SpanShare,
 )
 CASES = [
     pytest.param(op, arrays, id=repr(op))

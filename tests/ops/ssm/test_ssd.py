@@ -146,9 +146,16 @@ def test_recompute_keeps_only_its_inputs(rng, length):
     assert rg.debug.graph(y).nbytes == sum(t.nbytes for t in args)
     joint = y._node.parents[0]
     assert {id(k) for k in joint.kept} == {id(t.array) for t in leaves}
-    for algorithm in ("serial", "minimal"):
-        tape = rg.debug.graph(called(algorithm=algorithm)(*leaves)[0])
-        assert tape.nbytes > 4 * rg.debug.graph(y).nbytes
+
+
+@pytest.mark.parametrize("algorithm", ["serial", "minimal"])
+def test_compositions_keep_what_their_ops_keep_but_one_program_its_inputs(rng, algorithm):
+    for length, heavy in ((32, False), (1024, True)):
+        args = operands(rng, b=1, s=length, h=4, p=16, g=1, r=16, dtype=np.float32)
+        leaves = [rg.tensor(t).requires_grad_() for t in args]
+        kept = rg.debug.graph(called(algorithm=algorithm)(*leaves)[0]).nbytes
+        inputs = sum(t.nbytes for t in args)
+        assert kept == inputs if heavy else kept > 2 * inputs
 
 
 def test_backward_of_one_result_only(rng):

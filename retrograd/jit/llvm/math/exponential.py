@@ -120,8 +120,10 @@ def exp_normal(x: Num) -> Num:
 def exp(x: Num) -> Num:
     """e**x."""
     smallest, largest = x.pick(_LIMITS)
-    power, r, _ = reduce(at_least(at_most(x, largest), smallest), exact=False)
-    return scale(tail(r, r) + 1.0, power)
+    # A product that is too small for a number takes the machine many times as long.
+    nothing = x < smallest
+    power, r, _ = reduce(at_most(where(nothing, 0.0, x), largest), exact=False)
+    return where(nothing, 0.0, scale(tail(r, r) + 1.0, power))
 
 
 @function(f32=1, f64=1)
