@@ -51,16 +51,16 @@ _MUCH = 1 << 15  # bytes of code that LLVM took much memory for
 class Library:
     """Functions that are loaded; addresses by name."""
 
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-        _ALIVE.append(engine)
+    def __init__(self, *engines: Any) -> None:
+        self._engines = engines
+        _ALIVE.extend(engines)
 
     def address(self, name: str) -> int:
         """Where a function that is not internal starts."""
-        found = self._engine.get_function_address(name)
-        if not found:
-            raise KeyError(name)
-        return found
+        for engine in self._engines:
+            if found := engine.get_function_address(name):
+                return found
+        raise KeyError(name)
 
 
 @lru_cache
@@ -177,20 +177,21 @@ def library(code: bytes) -> Library:
     """An object file, loaded."""
     with LOCK:
         first, second, names = objects(code)
-        if second:  # what the first points to must be known before
-            other = _loaded(second)
-            for name in names:
-                llvm.add_symbol(name, other.address(name))
-        return _loaded(first)
+        if not second:
+            return Library(_loaded(first))
+        other = _loaded(second)
+        for name in names:  # what the first points to must be known before
+            llvm.add_symbol(name, other.get_function_address(name))
+        return Library(_loaded(first), other)
 
 
-def _loaded(code: bytes) -> Library:
+def _loaded(code: bytes) -> Any:
     # an engine each: one has a single base for what its objects say relative to their tables
     empty = llvm.parse_assembly(f'target triple = "{host().triple}"\n')
     engine = llvm.create_mcjit_compiler(empty, _target(host(), 1))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return Library(engine)
+    return engine
 
 
 def compiled(module: Module) -> Library:
