@@ -15,7 +15,7 @@ REASONS = {
     "coordinates": "a kernel each way",
     "pdist": "a kernel over the pairs; the gradient takes the square of all pairs",
     "neighbours": "two thirds of the time is the kernel that finds the nearest",
-    "pairs": "nothing is kept: distances and function are computed again, in tiles, backward",
+    "pairs": "a kernel each way; distances and function are computed again backward",
     "loss": "a kernel each way; the forward pass is computed again backward",
 }
 
