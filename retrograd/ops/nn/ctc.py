@@ -113,6 +113,12 @@ class LogChance(Composite):
         for own in _samples(rng):
             yield LogChance(), *own
 
+    @staticmethod
+    def refuses(rng):
+        ((*given, frames, lengths),) = _samples(rng)
+        yield LogChance(), *given, frames, lengths + 1, "rows have 0 to 2 labels"
+        yield LogChance(), *given, frames + 1, lengths, "rows have 0 to 5 frames"
+
 
 @op
 class LogChancePull(Composite):

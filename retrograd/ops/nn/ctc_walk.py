@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core.errors import ArgumentError
+
 __all__ = ["NEVER", "chance", "pulled"]
 
 NEVER = -1e30  # the log of no chance: far below any real one, and safe to subtract
@@ -67,8 +69,18 @@ def _ends(lengths: np.ndarray, width: int) -> np.ndarray:
     return (place == last) | (place == last - 1)
 
 
+def _refuse(frames: int, states: int, own: np.ndarray, lengths: np.ndarray) -> None:
+    """Refuse rows of more frames than there are, and of more labels than they have states for."""
+    for who, found, most in (("frames", own, frames), ("labels", lengths, (states - 1) // 2)):
+        if np.any((found < 0) | (found > most)):
+            raise ArgumentError(
+                f"log_chance: rows have 0 to {most} {who}; got {found.tolist()}"
+            )
+
+
 def chance(log_p: Any, states: Any, skip: Any, frames: Any, lengths: Any) -> tuple[Any, ...]:
     """The log of the chance of each row; what each state emits, and the walk there."""
+    _refuse(len(log_p), states.shape[1], frames, lengths)
     emit = _emitted(log_p, states)
     alpha = _alphas(emit, skip)
     there = alpha[np.maximum(frames, 1) - 1, np.arange(len(frames))]
