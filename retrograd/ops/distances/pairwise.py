@@ -231,7 +231,9 @@ CROSSED = Crossed()
 
 
 def differences(w: Any, x: Any, y: Any) -> Any:
-    """The sum of w_ij (x_i - y_j) over j, in ops."""
+    """The sum of w_ij (x_i - y_j) over j, in ops; of nothing it is 0, not -0."""
+    if not w.shape[-1]:
+        return create.zeros_like(x)
     return x * reduce.sum(w, axis=-1, keepdims=True) - linalg.matmul(w, y)
 
 

@@ -70,7 +70,7 @@ def _ends(lengths: np.ndarray, width: int) -> np.ndarray:
 
 
 def _refuse(frames: int, states: int, own: np.ndarray, lengths: np.ndarray) -> None:
-    """Refuse rows of more frames than there are, and of more labels than they have states for."""
+    """Refuse more frames than there are, and more labels than there are states for."""
     for who, found, most in (("frames", own, frames), ("labels", lengths, (states - 1) // 2)):
         if np.any((found < 0) | (found > most)):
             raise ArgumentError(

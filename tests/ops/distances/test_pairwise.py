@@ -206,3 +206,11 @@ def test_refusals(call, error, sentence):
     with pytest.raises(error) as caught:
         call(np.ones((3, 2)))
     assert sentence in str(caught.value)
+
+
+def test_the_gradient_of_no_pairs_is_zero_and_not_less(rng):
+    """Compiled too: -0.0 would become -inf under 1 / x."""
+    x, y = rng.normal(size=(0, 3)), -np.ones((2, 3))
+    slope = rg.grad(lambda y: rg.sum(cdist(x, y)))
+    for found in (slope(y), rg.jit(slope)(y)):
+        assert not np.signbit(found.numpy()).any()
