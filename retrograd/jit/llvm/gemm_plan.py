@@ -157,7 +157,7 @@ class Plan:
     @property
     def keeps(self) -> bool:
         """Whether the first tile of a block packs B as it goes: B is dense along columns."""
-        return self.pack_b and self.gemm.b[1] == 1
+        return self.pack_b and self.gemm.b[1] == 1 and not self.pack_a
 
     @property
     def fetch(self) -> bool:
