@@ -6,6 +6,7 @@ dealt out to threads, each as a whole.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -63,21 +64,21 @@ class Factoring(Staged):
             cost = (self.stack * flops, 0) if what == "turn" else (0, self.stack * nbytes)
             self.stage(what, getattr(self, what), chunks, cost)
 
+    @abstractmethod
     def needs(self) -> dict[str, int]:
         """The bytes of the panels, by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, f: Fn, at: Places, word: Val, chunk: Val, chunks: Val) -> None:
         """Fill the panels."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turn(self, f: Fn, at: Places, word: Val, chunk: Val, chunks: Val) -> None:
         """One block of rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def result(self, f: Fn, at: Places, word: Val, chunk: Val, chunks: Val) -> None:
         """Write the matrix."""
-        raise NotImplementedError
 
     def alone(self, f: Fn, at: Places, number: Val) -> None:
         """All stages of one matrix."""

@@ -7,6 +7,7 @@ same turns; then they are solved from the last row up.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -74,9 +75,9 @@ class Elimination(Lanes):
         """Other memory."""
         return {}
 
+    @abstractmethod
     def lanes(self, at: Places, g: Group, n: int, strides: tuple[int, ...]) -> None:
         """All of some matrices, one in each lane."""
-        raise NotImplementedError
 
     def alone(self, f: Fn, at: Places, number: Val) -> None:
         """All stages of one matrix."""
@@ -160,9 +161,9 @@ class Elimination(Lanes):
     def advance(self, f: Fn, at: Places, where: tuple[Val, Val]) -> None:
         """What a panel of the matrix makes of one of right-hand sides."""
 
+    @abstractmethod
     def result(self, f: Fn, at: Places, word: Val, chunk: Val, chunks: Val) -> None:
         """Write what was asked for."""
-        raise NotImplementedError
 
     # -- places ------------------------------------------------------------------------------
 
@@ -267,9 +268,9 @@ class Substitution(Elimination, Sides):
             sides = [[f.select(bad, nan, x) for x in row] for row in sides]
         g.write(sides, at["out"], strides[-1])
 
+    @abstractmethod
     def given(self, at: Places, g: Group, shape: tuple[int, int], strides: Any) -> Any:
         """Right-hand sides in lanes."""
-        raise NotImplementedError
 
     def tell(self, f: Fn, at: Places, number: Val, bad: Val) -> None:
         """Note the first matrix that is singular."""

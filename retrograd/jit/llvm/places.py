@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.faults import Faults
@@ -23,7 +24,7 @@ __all__ = ["Places"]
 AHEAD = 2048  # bytes between what is read and what is called for, in buffers that stream
 
 
-class Places:
+class Places(ABC):
     """The part of a kernel's writer that knows where things are."""
 
     vector: Axis | None
@@ -42,9 +43,9 @@ class Places:
         self.base = {b: f.load(PTR, f.at(bufs, i, I64)) for b, i in self.order.items()}
         self.word = f.load(PTR, f.at(bufs, len(order), I64))
 
+    @abstractmethod
     def value(self, e: Expr) -> Num:
         """An expression's number."""
-        raise NotImplementedError
 
     # -- indices ----------------------------------------------------------------------------
 

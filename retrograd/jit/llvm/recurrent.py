@@ -8,6 +8,7 @@ goes round is one kernel, launched in a loop, with the number of the turn as its
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -92,17 +93,17 @@ class Recurrent(Kernels):
         self.temporaries = tuple(self.room.values())
         self.launches = [(info, ()) for info in self.kernels.values()]
 
+    @abstractmethod
     def begin(self, op: Any, given: int) -> None:
         """Find the names of the buffers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def prepare(self) -> None:
         """Write the kernels; say what room they need."""
-        raise NotImplementedError
 
+    @abstractmethod
     def body(self, at: dict[str, Val]) -> None:
         """Launch them."""
-        raise NotImplementedError
 
     def add(self, what: str, write: Any, *args: Any, **options: Any) -> None:
         """A kernel, written unless a layer like this one has it."""

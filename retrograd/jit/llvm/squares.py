@@ -7,6 +7,7 @@ over in registers, and the turns find their vectors in a tile.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.fetch import Fetch
@@ -66,8 +67,8 @@ class Squares(Walks):
             fetch = Fetch(t, n, n, step, 1).write(f.module)
             f.call(fetch, None, f.at(spot, n * step, t), f.integer(0))
 
-    def _strips(self, axis: Axis, low: Any, high: Any, body: Callable[[], None]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _strips(self, axis: Axis, low: Any, high: Any, body: Callable[[], None]) -> None: ...
 
     def _over(
         self, low: Any, high: Any, span: tuple[Any, Any], body: Callable[[], None]

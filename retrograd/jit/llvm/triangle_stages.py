@@ -7,6 +7,7 @@ goes through matrices it is done as a whole by the thread that has the matrix.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +47,13 @@ class Staged(Kernels):
         self.temporaries = tuple(self.room.values())
         self.launches = [(info, ()) for info in self.kernels.values()]
 
+    @abstractmethod
     def prepare(self, op: Any, specs: Sequence[Spec]) -> None:
         """Say what room there must be, and write the kernels."""
-        raise NotImplementedError
 
+    @abstractmethod
     def body(self, at: Places) -> None:
         """Launch them."""
-        raise NotImplementedError
 
     @property
     def all_names(self) -> list[str]:

@@ -8,6 +8,7 @@ computed, and in which order, is the same.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,17 +51,17 @@ class Walks(Places):
         self.turn: Int = 0  # of the square that is walked through
         self.left: int | None = None  # lanes of the last vector, while it is written
 
-    def _block(self, stmts: Sequence[Stmt]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _block(self, stmts: Sequence[Stmt]) -> None: ...
 
-    def _hoist(self, stmts: Sequence[Stmt], inner: set[Axis]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _hoist(self, stmts: Sequence[Stmt], inner: set[Axis]) -> None: ...
 
-    def _current(self, var: Var, turn: int) -> Num:
-        raise NotImplementedError
+    @abstractmethod
+    def _current(self, var: Var, turn: int) -> Num: ...
 
-    def _inside(self, axis: Axis, i: Any, body: Callable[[], None]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _inside(self, axis: Axis, i: Any, body: Callable[[], None]) -> None: ...
 
     # -- loops ---------------------------------------------------------------------------
 
