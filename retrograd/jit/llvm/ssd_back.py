@@ -19,8 +19,8 @@ from retrograd.jit.llvm.conv_chunks import ARGUMENTS, MOST_CHUNKS, chunk_bounds,
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.ssd import INNER, Matrix, Room, call_rows, dense, product, transpose
 from retrograd.jit.llvm.ssd_states import Bufs, Spot, skip_of, times_of, valid_of
-from retrograd.jit.llvm.ssd_times import Row, Times
-from retrograd.jit.llvm.text import I64, PTR, Int, Module, Val
+from retrograd.jit.llvm.ssd_times import Row, Times, widened
+from retrograd.jit.llvm.text import F64, I64, PTR, Int, Module, Val
 
 if TYPE_CHECKING:
     from retrograd.jit.llvm.ssd import Ssd
@@ -33,21 +33,36 @@ BACK = (
 )
 
 
+LONG = 3  # of the blames
+
+
 class Blames(NamedTuple):
-    """Vectors of L numbers in scratch: cotangents of what a time has."""
+    """Vectors of L numbers in scratch: cotangents of what a time has.
+
+    The first three are float64 whatever the op's dtype: what later times are to blame for
+    cancels in their sums, and would leave what was rounded.
+    """
 
     rows: Val  # of cs, from K's rows
     columns: Val  # of scale, from K's columns
+    cs: Val
     diagonal: Val  # of gamma
     read: Val  # C_t . (g H')_t
     added: Val  # B_t . (x G')_t, of w
-    cs: Val
 
     @classmethod
     def of(cls, room: Room, n: Ssd) -> Blames:
         """Memory of their own."""
-        first = room.matrix(6, n.L).at
-        return cls(*(room.f.at(first, k * n.L, n.type) for k in range(6)))
+        return cls.at(room.f, room.matrix(3 + LONG * F64.bits // n.type.bits, n.L).at, n)
+
+    @classmethod
+    def at(cls, f: Fn, first: Val, n: Ssd) -> Blames:
+        """Those that begin at `first`."""
+        short = f.at(first, LONG * n.L, F64)
+        return cls(
+            *(f.at(first, k * n.L, F64) for k in range(LONG)),
+            *(f.at(short, k * n.L, n.type) for k in range(3)),
+        )
 
 
 class Chunk:
@@ -151,26 +166,26 @@ def _write_blame(module: Module, n: Ssd) -> str:
         args = [(k, PTR) for k in ("to", "CB", "dW", "W", "dCB", "blames")]
         f = Fn(module, name, [*args, ("skip", n.type)], n.type, attributes=INNER)
         t, wide = n.type, n.type.by(n.lanes)
-        rows, columns, diagonal = (f.at(f.arg("blames"), k * n.L, t) for k in range(3))
+        to, long = Blames.at(f, f.arg("blames"), n), F64.by(n.lanes)
         with f.loop(0, n.L, n.lanes) as loop:
-            f.store(f.zero(wide), f.at(columns, loop.i, t))
+            f.store(f.zero(long), f.at(to.columns, loop.i, F64))
         with f.loop(0, n.L, carry=[f.zero(t)]) as down:
             row = Row(f, n, down.i)
-            with f.loop(0, row.end, n.lanes, carry=[f.zero(wide)]) as across:
+            with f.loop(0, row.end, n.lanes, carry=[f.zero(long)]) as across:
                 near = row.near(across.i)
                 at = {k: f.at(f.arg(k), near.spot, t) for k in ("CB", "dW", "W", "dCB")}
                 CB, dW = f.load(wide, at["CB"]), f.load(wide, at["dW"])
                 f.store(row.weight(near, CB), at["W"])
                 f.store(f.fma(dW, near.K, f.load(wide, at["dCB"])), at["dCB"])
-                dL = f.mul(f.mul(dW, CB), near.below)
-                column = f.at(columns, across.i, t)
-                f.store(f.add(f.load(wide, column), dL), column)
-                across.next = [f.fma(dL, near.scale, across.carry[0])]
+                dL = widened(f, f.mul(f.mul(dW, CB), near.below))
+                column = f.at(to.columns, across.i, F64)
+                f.store(f.add(f.load(long, column), dL), column)
+                across.next = [f.fma(dL, widened(f, near.scale), across.carry[0])]
             row.zeros(f.arg("W"))
-            f.store(f.fold("add", across.results[0]), f.at(rows, down.i, t))
+            f.store(f.fold("add", across.results[0]), f.at(to.rows, down.i, F64))
             here = f.times(down.i, n.L + 1)
             CB, dW = (f.load(t, f.at(f.arg(k), here, t)) for k in ("CB", "dW"))
-            f.store(f.mul(CB, dW), f.at(diagonal, down.i, t))
+            f.store(f.mul(CB, dW), f.at(to.diagonal, down.i, t))
             down.next = [f.add(down.carry[0], dW)]
         f.done(down.results[0])
 
@@ -237,8 +252,8 @@ class _Finish:
         args = [(k, PTR) for k in ("to", "blames", "H", "G", "A", "da", "gamma", "scale")]
         self.f = Fn(module, name, [*args, ("valid", I64)], n.type, attributes=INNER)
         self.n, self.t, self.wide = n, n.type, n.type.by(n.lanes)
-        self.times = Times(*(self._vector("to", k) for k in range(6)))
-        self.blames = Blames(*(self._vector("blames", k) for k in range(6)))
+        self.times = Times(*(self._vector("to", k) for k in range(len(Times._fields))))
+        self.blames = Blames.at(self.f, self.f.arg("blames"), n)
 
     def _vector(self, name: str, k: int) -> Val:
         return self.f.at(self.f.arg(name), k * self.n.L, self.t)
@@ -246,27 +261,30 @@ class _Finish:
     def write(self) -> None:
         """The whole."""
         f, n = self.f, self.n
-        last = f.add(self._weights(), self._passed())
+        last = f.add(self._weights(), widened(f, self._passed()))
         rate = f.load(self.t, f.arg("A")) if n.kind == "dt" else None
         # Times beyond the end are to blame for nothing.
-        with f.loop(0, f.arg("valid"), carry=[last, f.zero(self.t)], down=True) as loop:
-            run = f.add(loop.carry[0], self._one(self.blames.cs, loop.i))
+        with f.loop(0, f.arg("valid"), carry=[last, f.zero(F64)], down=True) as loop:
+            run = f.add(loop.carry[0], f.load(F64, f.at(self.blames.cs, loop.i, F64)))
             gA = self._store(loop.i, run, loop.carry[1], rate)
             loop.next = [run, gA]
-        f.done(loop.results[1])
+        f.done(f.convert("fptrunc", loop.results[1], self.t))
 
     def _one(self, vector: Val, i: Int) -> Val:
         return self.f.load(self.t, self.f.at(vector, i, self.t))
 
-    def _store(self, i: Val, run: Val, gA: Val, rate: Val | None) -> Val:
+    def _store(self, i: Val, blame: Val, gA: Val, rate: Val | None) -> Val:
         f, n = self.f, self.n
+        run = f.convert("fptrunc", blame, self.t)
         at = f.times(i, n.heads)
-        gamma, scale = (self._one(b, i) for b in (self.blames.diagonal, self.blames.columns))
+        gamma = self._one(self.blames.diagonal, i)
+        scale = f.load(F64, f.at(self.blames.columns, i, F64))
+        scale = f.convert("fptrunc", scale, self.t)
         if n.kind == "dt":
             assert rate
             gdt = f.fma(run, rate, f.add(gamma, scale))
             f.store(gdt, f.at(f.arg("da"), at, self.t))
-            return f.fma(run, self._one(self.times.scale, i), gA)
+            return f.fma(blame, widened(f, self._one(self.times.scale, i)), gA)
         found = {"da": run, "gamma": gamma, "scale": scale} if n.kind == "two" else {"da": run}
         for k, x in found.items():
             f.store(x, f.at(f.arg(k), at, self.t))
@@ -275,14 +293,17 @@ class _Finish:
     def _weights(self) -> Val:
         """cs's blames but for the last's; scale's; the sum of those that w passes on."""
         f, times, b = self.f, self.times, self.blames
-        with f.loop(0, self.n.L, self.n.lanes, carry=[f.zero(self.wide)]) as loop:
-            every = (*times[1:5], *b[:2], *b[3:5])
-            found = [f.load(self.wide, f.at(v, loop.i, self.t)) for v in every]
-            e, fade, w, scale, rows, columns, read, added = found
+        long = F64.by(self.n.lanes)
+        with f.loop(0, self.n.L, self.n.lanes, carry=[f.zero(long)]) as loop:
+            short = (*times[1:5], b.read, b.added)
+            found = (f.load(self.wide, f.at(v, loop.i, self.t)) for v in short)
+            e, fade, w, scale, read, added = (widened(f, x) for x in found)
+            columns = f.at(b.columns, loop.i, F64)
+            rows, total = f.load(long, f.at(b.rows, loop.i, F64)), f.load(long, columns)
             u = f.mul(added, w)
-            cs = f.sub(f.fma(e, read, rows), f.fma(columns, scale, u))
-            f.store(cs, f.at(b.cs, loop.i, self.t))
-            f.store(f.fma(added, fade, columns), f.at(b.columns, loop.i, self.t))
+            cs = f.sub(f.fma(e, read, rows), f.fma(total, scale, u))
+            f.store(cs, f.at(b.cs, loop.i, F64))
+            f.store(f.fma(added, fade, total), columns)
             loop.next = [f.add(loop.carry[0], u)]
         return f.fold("add", loop.results[0])
 

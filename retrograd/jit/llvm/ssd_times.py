@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.math import FUNCTIONS
-from retrograd.jit.llvm.text import I64, PTR, Int, Module, Val
+from retrograd.jit.llvm.text import F64, I64, PTR, Int, Module, Type, Val
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from retrograd.jit.llvm.ssd import Room, Ssd
 
-__all__ = ["Times", "faded", "fill_times", "write_weights"]
+__all__ = ["Times", "faded", "fill_times", "widened", "write_weights"]
 
 INNER = "nounwind noinline"
-NAMES = ("cs", "e", "f", "w", "scale", "gamma")
+NAMES = ("cs", "e", "f", "w", "scale", "gamma", "rest")
 
 
 class Times(NamedTuple):
     """Vectors of L numbers in scratch, one after another.
 
     cs: log decays summed from the chunk's start; e = exp(cs); f = exp(last cs - cs);
-    w = f scale; scale and gamma, the weights of tokens.
+    w = f scale; scale and gamma, the weights of tokens; rest: what rounding took from cs, as
+    a decay between two times near to each other is the difference of two long sums.
     """
 
     cs: Val
@@ -30,6 +33,7 @@ class Times(NamedTuple):
     w: Val
     scale: Val
     gamma: Val
+    rest: Val
 
     @classmethod
     def of(cls, room: Room, n: Ssd) -> Times:
@@ -64,30 +68,55 @@ def _write_times(module: Module, name: str, n: Ssd) -> None:
     args = [("da", PTR), ("scale", PTR), ("gamma", PTR), ("A", PTR), ("valid", I64)]
     f = Fn(module, name, [*args, ("to", PTR)], attributes=INNER)
     t, wide = n.type, n.type.by(n.lanes)
-    cs, e, fade, w, scale, gamma = (f.at(f.arg("to"), k * n.L, t) for k in range(6))
+    cs, e, fade, w, scale, gamma, rest = (
+        f.at(f.arg("to"), k * n.L, t) for k in range(len(NAMES))
+    )
     rate = f.load(t, f.arg("A")) if n.kind == "dt" else None
-    with f.loop(0, f.arg("valid"), carry=[f.zero(t)]) as loop:
+    with f.loop(0, f.arg("valid"), carry=[f.zero(F64)]) as loop:
         at = f.times(loop.i, n.heads)
         x = f.load(t, f.at(f.arg("da"), at, t))
         both = [x, x] if rate else [f.const(t, 1)] * 2
         if n.kind == "two":
             both = [f.load(t, f.at(f.arg(k), at, t)) for k in ("scale", "gamma")]
-        total = f.add(loop.carry[0], f.mul(x, rate) if rate else x)
-        for target, value in zip((cs, scale, gamma), (total, *both), strict=True):
+        step = widened(f, x)
+        total = f.add(loop.carry[0], f.mul(step, widened(f, rate)) if rate else step)
+        for target, value in zip(
+            (cs, rest, scale, gamma), (*_parts(f, total, t), *both), strict=True
+        ):
             f.store(value, f.at(target, loop.i, t))
         loop.next = [total]
-    last = loop.results[0]
-    with f.loop(f.arg("valid"), n.L) as rest:
-        for target, value in ((cs, last), (scale, f.zero(t)), (gamma, f.zero(t))):
-            f.store(value, f.at(target, rest.i, t))
+    last = _parts(f, loop.results[0], t)
+    with f.loop(f.arg("valid"), n.L) as beyond:
+        for target, value in zip(
+            (cs, rest, scale, gamma), (*last, *[f.zero(t)] * 2), strict=True
+        ):
+            f.store(value, f.at(target, beyond.i, t))
+    end = [f.splat(x, n.lanes) for x in last]
     with f.loop(0, n.L, n.lanes) as loop:
-        x = f.load(wide, f.at(cs, loop.i, t))
-        f.store(faded(f, x), f.at(e, loop.i, t))
-        left = faded(f, f.sub(f.splat(last, n.lanes), x))
+        here = [f.load(wide, f.at(v, loop.i, t)) for v in (cs, rest)]
+        f.store(faded(f, here[0]), f.at(e, loop.i, t))
+        left = faded(f, _between(f, end, here))
         f.store(left, f.at(fade, loop.i, t))
         weight = f.mul(left, f.load(wide, f.at(scale, loop.i, t)))
         f.store(weight, f.at(w, loop.i, t))
     f.done()
+
+
+def widened(f: Fn, x: Val) -> Val:
+    """As float64."""
+    return f.convert("fpext", x, F64)
+
+
+def _parts(f: Fn, total: Val, t: Type) -> tuple[Val, Val]:
+    """A sum as a number of type t, and what that leaves of it."""
+    near = f.convert("fptrunc", total, t)
+    return near, f.convert("fptrunc", f.sub(total, widened(f, near)), t)
+
+
+def _between(f: Fn, later: Sequence[Val], sooner: Sequence[Val]) -> Val:
+    """The difference of two sums that are given in parts."""
+    whole, rest = (f.sub(a, b) for a, b in zip(later, sooner, strict=True))
+    return f.add(whole, rest)
 
 
 def write_weights(module: Module, n: Ssd) -> str:
@@ -125,7 +154,7 @@ class Row:
     def __init__(self, f: Fn, n: Ssd, t: Val) -> None:
         self.f, self.n, self.t = f, n, t
         self.wide = n.type.by(n.lanes)
-        self.now, self.gamma = (self._one(k) for k in (0, 5))
+        self.now, self.gamma = [self._one(k) for k in (0, 6)], self._one(5)
         whole = f.div(t, f.integer(n.lanes))
         self.end = f.times(f.plus(whole, 1), n.lanes)  # vectors beyond are zeros
 
@@ -137,13 +166,13 @@ class Row:
     def near(self, s: Val) -> Near:
         """The vector at s."""
         f, n = self.f, self.n
-        cs, scale = (
-            f.load(self.wide, f.at(f.arg("to"), f.plus(s, k * n.L), n.type)) for k in (0, 4)
+        *then, scale = (
+            f.load(self.wide, f.at(f.arg("to"), f.plus(s, k * n.L), n.type)) for k in (0, 6, 4)
         )
         places = f.add(f.iota(I64.by(n.lanes)), f.splat(s, n.lanes))
         t = f.splat(self.t, n.lanes)
         under, on = f.compare("slt", places, t), f.compare("eq", places, t)
-        below = f.select(under, faded(f, f.sub(self.now, cs)), f.zero(self.wide))
+        below = f.select(under, faded(f, _between(f, self.now, then)), f.zero(self.wide))
         K = f.select(on, self.gamma, f.mul(below, scale))
         return Near(f.plus(f.times(self.t, n.L), s), scale, below, on, K)
 
