@@ -1,8 +1,11 @@
 """Single kernels against what this machine can do at most, with MKL and oneDNN beside.
 
-The limits are measured on the same threads: chains of multiply-adds in registers, and sums of
-arrays that no cache holds. Ours are kernel times inside of a program, to where its result was
-asked for; PyTorch's are calls that write where their result was before, if they can.
+The limits are measured on the same threads, in turns with the kernels: chains of multiply-adds
+in registers, and c = a + s b over arrays of as many bytes, the better of storing through the
+caches and past them. All kernels are measured again and again, in sweeps, since a shared
+machine is fast for some seconds and slow for others; the best of all sweeps counts, of limits
+too. Ours are kernel times inside of a program, to where its result was asked for; PyTorch's are
+calls that write where their result was before, if they can.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import retrograd as rg
+from retrograd.jit.llvm.limits import arithmetic, bandwidth
 
-ROUNDS, TURN = 6, 0.1
+SWEEPS, TURN = 25, 0.05
 THREADS = 2
 
 
@@ -62,16 +66,46 @@ def timed(f: Callable[..., Any], arrays: list[np.ndarray], out: Any) -> Callable
     return once
 
 
-def best(turns: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The best of many, in turns."""
-    found = dict.fromkeys(turns, float("inf"))
-    for _ in range(ROUNDS):
-        for name, once in turns.items():
+class Race:
+    """A kernel's turns: ours, PyTorch's, and those of the limits."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        probes = {"arithmetic": arithmetic(THREADS)}
+        if kernel.memory:
+            made = (bandwidth(THREADS, int(kernel.work), past=past) for past in (False, True))
+            probes = dict(zip(("stored", "streamed"), made, strict=True))
+        self.turns = {
+            "ours": timed(kernel.ours, kernel.arrays, kernel.out),
+            "torch": _clocked(kernel.torchs, kernel.arrays),
+            **{name: probe.seconds for name, probe in probes.items()},
+        }
+        self.work = {name: probe.work for name, probe in probes.items()}
+        self.found = dict.fromkeys(self.turns, float("inf"))
+
+    def sweep(self) -> None:
+        """A turn of each."""
+        for name, once in self.turns.items():
             once()
             begin = time.perf_counter()
             while time.perf_counter() - begin < TURN:
-                found[name] = min(found[name], once())
-    return found
+                self.found[name] = min(self.found[name], once())
+
+    def row(self) -> dict[str, Any]:
+        """What was found, for the table."""
+        speed = {
+            name: self.work.get(name, self.kernel.work) / t for name, t in self.found.items()
+        }
+        limit = max(speed[name] for name in self.work)
+        unit = "GB/s" if self.kernel.memory else "GFLOP/s"
+        return {
+            "kernel": self.kernel.name,
+            "retrograd": f"{speed['ours'] / 1e9:.0f} {unit}",
+            "of the limit": f"{speed['ours'] / limit:.0%}",
+            "PyTorch": f"{speed['torch'] / 1e9:.0f} {unit}",
+            "its share": f"{speed['torch'] / limit:.0%}",
+            "limit": f"{limit / 1e9:.0f} {unit}",
+        }
 
 
 def _clocked(f: Callable[..., Any], arrays: list[np.ndarray]) -> Callable[[], float]:
@@ -241,47 +275,19 @@ def _streams() -> Iterator[Kernel]:
     )
 
 
-def measure(wanted: str = "") -> list[dict[str, Any]]:
+def measure(wanted: str = "", sweeps: int = SWEEPS) -> list[dict[str, Any]]:
     """One row for each kernel whose name holds `wanted`."""
     import torch
 
-    from retrograd.jit.llvm.limits import measured
-
     rg.set_threads(THREADS)
     torch.set_num_threads(THREADS)
-    limits = measured(THREADS)
-    rows = []
     with torch.no_grad():
-        for maker in (_products, _batched, _convolutions, _streams):
-            for k in maker():
-                if wanted not in k.name:
-                    continue
-                turns = {
-                    "ours": timed(k.ours, k.arrays, k.out),
-                    "torch": _clocked(k.torchs, k.arrays),
-                }
-                got = best(turns)
-                limit, unit = (limits.memory, "GB/s") if k.memory else (limits.flops, "GFLOP/s")
-                speed = {name: k.work / t for name, t in got.items()}
-                rows.append(
-                    {
-                        "kernel": k.name,
-                        "retrograd": f"{speed['ours'] / 1e9:.0f} {unit}",
-                        "of the limit": f"{speed['ours'] / limit:.0%}",
-                        "PyTorch": f"{speed['torch'] / 1e9:.0f} {unit}",
-                        "its share": f"{speed['torch'] / limit:.0%}",
-                    }
-                )
-                print("  ", *rows[-1].values(), flush=True)
+        makers = (_products, _batched, _convolutions, _streams)
+        races = [Race(k) for maker in makers for k in maker() if wanted in k.name]
+        for _ in range(sweeps):
+            for race in races:
+                race.sweep()
+    rows = [race.row() for race in races]
+    for row in rows:
+        print("  ", *row.values(), flush=True)
     return rows
-
-
-def about() -> str:
-    """The limits, in words."""
-    from retrograd.jit.llvm.limits import measured
-
-    found = measured(THREADS)
-    return (
-        f"Limits of {THREADS} threads: {found.flops / 1e9:.0f} GFLOP/s, "
-        f"{found.memory / 1e9:.1f} GB/s from memory."
-    )

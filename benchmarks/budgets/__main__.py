@@ -12,7 +12,7 @@ def main() -> None:
     given = argparse.ArgumentParser(prog="python -m benchmarks.budgets")
     given.add_argument("--models", default=",".join(budgets.ORDER), help="some of them")
     given.add_argument("--full", action="store_true", help="all segments and policies")
-    given.add_argument("--compile", action="store_true", help="torch.compile too")
+    given.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     given.add_argument("--small", action="store_true", help="small models, to try it out")
     given.add_argument("--steps", type=int, help="of the long recurrence")
     told = given.parse_args()
@@ -22,7 +22,7 @@ def main() -> None:
         models=[m for m in told.models.split(",") if m],
         small=told.small,
         full=told.full,
-        compiled=told.compile,
+        compiled=not told.no_compile,
         steps=told.steps,
     )
     if not told.small:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from benchmarks.budgets.models import Model
 
 MODULE, MB = "benchmarks.budgets.worker", 2**20
-ROUNDS, TURN = 2, 0.3  # turns of each, and seconds of one
-SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)  # of activations, for torch.compile
+ROUNDS, TURN = 5, 0.3  # turns of each, and seconds of one
+SHARES = (0.25, 0.5, 0.75)  # of activations, for torch.compile
 SEGMENTS = (2, 4, 8, 16, 32, 64)
 LONGEST = 120.0  # seconds that torch.compile may take
 POINTS = 5  # of ours with a budget, at least

@@ -58,7 +58,9 @@ class Draw:
 
     def normal(self, *shape: int, scale: float = 1.0) -> np.ndarray:
         """Normal numbers."""
-        return self.rng.standard_normal(shape, np.float32) * np.float32(scale)
+        found = self.rng.standard_normal(shape, np.float32)
+        found *= np.float32(scale)  # in place: what a process holds is measured
+        return found
 
     def uniform(self, low: float, high: float, *shape: int) -> np.ndarray:
         """Uniform numbers."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from retrograd.jit.llvm.text import I1, I32, I64, PTR, Int, Module, Type, Val, spell
+from retrograd.jit.llvm.text import I1, I32, I64, LINE, PTR, Int, Module, Type, Val, spell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -256,9 +256,17 @@ class Fn:
         self.emit(f"store {x}, {pointer}, align {align or max(x.type.bits // 8, 1)}")
 
     def stream(self, x: Val, pointer: Val) -> None:
-        """Store past the caches; aligned to the whole vector."""
-        size = x.type.bits // 8 * max(x.type.lanes, 1)
+        """Store past the caches, where pointer is that of a register's place, or of a line."""
+        size = min(x.type.bits // 8 * max(x.type.lanes, 1), LINE)
         self.emit(f"store {x}, {pointer}, align {size}, !nontemporal !{{i32 1}}")
+
+    def streamed(self) -> None:
+        """What was stored past the caches is there for all threads before what follows."""
+        if self.machine.triple.startswith("x86"):
+            self.module.declare("llvm.x86.sse.sfence", "void", "")
+            self.emit("call void @llvm.x86.sse.sfence()")
+        else:
+            self.emit("fence seq_cst")
 
     def masked_load(self, t: Type, pointer: Val, mask: Val) -> Val:
         """Lanes where mask; zeros elsewhere, whose memory is not touched."""

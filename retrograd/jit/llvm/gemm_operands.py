@@ -81,28 +81,33 @@ class Operands:
         for low, high, height, _ in plan.rows.segments():
             if gemm.a[0] == 1:
                 room = plan.height * plan.depth
-                slab = Slab(gemm.type, plan.height, height, gemm.a[1], room).write(f.module)
-                self._slab(slab, spot, block, (low, high))
+                slab = Slab(gemm.type, plan.height, height, gemm.a[1], room)
+                first, end = map(f.integer, self._within(block, (low, high)))
+                source = self._source_a(spot, f.integer(self._start(plan.rows, first)))
+                self._slab(spot, slab, source, self._a(block[0], first), f.sub(end, first))
                 continue
             pack = Pack(gemm.type, plan.height, height, gemm.a, odd).write(f.module)
             with self._tiles(plan.rows, block, (low, high)) as (tile, row):
                 target = self._a(block[0], tile)
                 f.call(pack, None, self._source_a(spot, row), target, spot.depth)
 
-    def _slab(
-        self, name: str, spot: Spot, block: tuple[Int, Int], run: tuple[int, int]
-    ) -> None:
-        """Copy the tiles of a block that are in a run: all of a row before the next."""
-        f, split = self.f, self.plan.rows
-        first, end = map(f.integer, self._within(block, run))
-        row = f.integer(self._start(split, first))
-        source, target = self._source_a(spot, row), self._a(block[0], first)
-        f.call(name, None, source, target, spot.depth, f.sub(end, first))
+    def _slab(self, spot: Spot, slab: Slab, source: Val, target: Val, count: Val) -> None:
+        """Copy so many panels: all of a row before the next."""
+        name = slab.write(self.f.module)
+        self.f.call(name, None, source, target, spot.depth, count)
 
     def _pack_b(self, spot: Spot, block: tuple[Int, Int]) -> None:
         """Copy a block of B to panels."""
-        f, plan = self.f, self.plan
+        f, gemm, plan = self.f, self.gemm, self.plan
         for first, end, width, edge in plan.columns.segments(edge=bool(plan.tail)):
+            size = width * plan.unit
+            if gemm.b[1] == 1 and not edge:
+                slab = Slab(gemm.type, size, size, gemm.b[0], plan.width * plan.depth)
+                low, high = map(f.integer, self._within(block, (first, end)))
+                column = f.integer(f.times(self._start(plan.columns, low), plan.unit))
+                target = self._b(spot, block[0], low, column)
+                self._slab(spot, slab, self._source_b(spot, column), target, f.sub(high, low))
+                continue
             with self._tiles(plan.columns, block, (first, end)) as (panel, unit):
                 column = f.integer(f.times(unit, plan.unit))
                 target = self._b(spot, block[0], panel, column)

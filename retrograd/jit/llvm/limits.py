@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from retrograd.jit.buffers import maker
 from retrograd.jit.llvm import pool
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.machine import chosen
@@ -17,14 +18,17 @@ from retrograd.jit.llvm.native import compiled
 from retrograd.jit.llvm.text import F32, I64, PTR, Module
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from retrograd.jit.llvm.native import Library
 
-__all__ = ["Limits", "measured"]
+__all__ = ["Limits", "Probe", "arithmetic", "bandwidth", "measured"]
 
 KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 CHUNKS = 16
 TURNS = 20_000  # of the loop of multiply-adds
-LARGE, SMALL = 8 << 20, 1 << 16  # floats in an array: beyond all caches, and inside of one
+LARGE, SMALL = 8 << 20, 1 << 16  # floats in an array: beyond a core's caches, inside of one
+STRIPE = CHUNKS * 64  # floats: all chunks are whole turns of the loop
 AGAIN = 64  # passes over the small arrays
 _SECOND = os.path.join(
     os.sep, "sys", "devices", "system", "cpu", "cpu0", "cache", "index2", "size"
@@ -47,14 +51,44 @@ class Limits(NamedTuple):
         return max(flops * (itemsize / 4) / self.flops, nbytes / speed)
 
 
+class Probe(NamedTuple):
+    """Something that does nothing but reach a limit."""
+
+    run: Callable[[], object]
+    work: float  # in a run: operations, or bytes
+
+    def seconds(self) -> float:
+        """Of one run."""
+        start = time.perf_counter()
+        self.run()
+        return time.perf_counter() - start
+
+    def fastest(self) -> float:
+        """Work in a second, at best."""
+        best, begin, runs = float("inf"), time.perf_counter(), 0
+        while runs < FEWEST or time.perf_counter() - begin < PATIENCE:
+            best, runs = min(best, self.seconds()), runs + 1
+        return self.work / best
+
+
+def arithmetic(threads: int) -> Probe:
+    """Chains of multiply-adds in registers."""
+    work = 2 * CHUNKS * TURNS * _chains() * chosen().lanes(4)
+    return Probe(_launch("peak", threads, SMALL), work)
+
+
+def bandwidth(threads: int, nbytes: int, *, past: bool = False) -> Probe:
+    """c = a + s b over fresh arrays that together hold so many bytes; `past` the caches."""
+    size = nbytes // 12 // STRIPE * STRIPE
+    return Probe(_launch("past" if past else "plain", threads, size), 12 * size)
+
+
 @lru_cache
 def measured(threads: int) -> Limits:
     """The limits for a number of threads; takes a few tenths of a second, once."""
-    library = _library()
-    lanes = chosen().lanes(4)
-    flops = 2 * CHUNKS * TURNS * _chains() * lanes / _fastest(library, "peak", threads, SMALL)
-    memory = 3 * 4 * LARGE / _fastest(library, "memory", threads, LARGE)
-    cache = 3 * 4 * SMALL * AGAIN / _fastest(library, "cache", threads, SMALL)
+    small = Probe(_launch("again", threads, SMALL), 12 * SMALL * AGAIN)
+    probes = arithmetic(threads), bandwidth(threads, 12 * LARGE), small
+    flops, memory, cache = (p.fastest() for p in probes)
     if threads == 1:
         return Limits(1, flops, memory, max(cache, memory))
     alone = measured(1)  # a busy machine may give several threads less than one
@@ -62,19 +96,19 @@ def measured(threads: int) -> Limits:
     return Limits(threads, *found)
 
 
-def _fastest(library: Library, name: str, threads: int, size: int) -> float:
-    """Seconds of the best of a few runs on fresh arrays."""
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.address(name))
-    arrays = [np.ones(size, np.float32) for _ in range(3)]
-    bufs = (ctypes.c_void_p * 3)(*(a.ctypes.data for a in arrays))
-    best = float("inf")
-    begin, runs = time.perf_counter(), 0
-    while runs < FEWEST or time.perf_counter() - begin < PATIENCE:
-        start = time.perf_counter()
+def _launch(name: str, threads: int, size: int) -> Callable[[], object]:
+    """A call of a kernel of the library on three arrays of its own."""
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(_library().address(name))
+    kind = np.dtype(np.float32)
+    arrays = [maker((size,), kind)((size,), kind) for _ in range(3)]
+    for array in arrays:
+        array.fill(1)
+
+    def launch() -> None:
+        bufs = (ctypes.c_void_p * 4)(*(a.ctypes.data for a in arrays), size)
         run(ctypes.addressof(bufs), threads)
-        best = min(best, time.perf_counter() - start)
-        runs += 1
-    return best
+
+    return launch
 
 
 @lru_cache
@@ -93,8 +127,8 @@ def _library() -> Library:
     module = Module(chosen())
     pool.declare(module)
     _launcher(module, "peak", _peak(module))
-    _launcher(module, "memory", _triad(module, "large", LARGE, 1))
-    _launcher(module, "cache", _triad(module, "small", SMALL, AGAIN))
+    for name, again, past in (("plain", 1, False), ("past", 1, True), ("again", AGAIN, False)):
+        _launcher(module, name, _triad(module, name, again, past=past))
     return compiled(module)
 
 
@@ -126,17 +160,19 @@ def _peak(module: Module) -> str:
     return f.done()
 
 
-def _triad(module: Module, name: str, size: int, again: int) -> str:
+def _triad(module: Module, name: str, again: int, *, past: bool) -> str:
     """c = a + s * b over a part of the arrays, some times."""
-    f = Fn(module, name, KERNEL)
-    t, wide = F32.by(module.machine.lanes(4)), size // CHUNKS
+    f = Fn(module, f"triad_{name}", KERNEL)
+    t = F32.by(module.machine.lanes(4))
+    size = f.load(I64, f.at(f.arg("bufs"), 3, I64), 8)
+    wide = f.div(size, f.integer(CHUNKS))
     start = f.times(f.arg("chunk"), wide)
     places = [f.load(PTR, f.at(f.arg("bufs"), i, I64), 8) for i in range(3)]
     a, b, c = (f.at(p, start, F32) for p in places)
-    half = f.const(t, 0.5)
+    half, store = f.const(t, 0.5), f.stream if past else f.store
     with f.loop(0, again), f.loop(0, wide, 4 * t.lanes) as loop:
         for k in range(4):
             i = f.plus(loop.i, k * t.lanes)
             x, y = f.load(t, f.at(a, i, F32)), f.load(t, f.at(b, i, F32))
-            f.store(f.fma(y, half, x), f.at(c, i, F32))
+            store(f.fma(y, half, x), f.at(c, i, F32))
     return f.done()

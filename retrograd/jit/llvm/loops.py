@@ -20,7 +20,7 @@ from retrograd.jit.llvm.kept import Kept
 from retrograd.jit.llvm.numbers import compute, even, kind_of
 from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, together
 from retrograd.jit.llvm.squares import Squares
-from retrograd.jit.llvm.text import I8, I64, PTR, Type, Val
+from retrograd.jit.llvm.text import I8, I64, LINE, PTR, Type, Val
 from retrograd.jit.llvm.values import Num, constant, grouped, in_memory
 from retrograd.jit.loops.analyse import (
     Reduction,
@@ -45,7 +45,7 @@ __all__ = ["write_loops"]
 PARAMETERS = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 GRAIN = 1 << 15  # operations that are worth a chunk
 LARGE = 4 << 20  # bytes that do not stay in a second cache
-LINE = 64  # bytes of a cache line
+PAST = 8 << 20  # bytes that are written past the caches: reading them first takes longer
 FEW = 2  # turns of a loop that ends early, about
 
 
@@ -93,6 +93,15 @@ class Writer(Squares):
         along = self.vector if self.lanes and not self.vertical else None
         self.kept = Kept(f, kernel, along, self.lanes)
         self.calls, self.ahead = rows_ahead(kernel, along) if large else (None, [])
+        read = {e.data[0] for e in expressions(kernel.body) if e.op == "load"}
+        afar = [b for b in order if b not in read and self._afar(b)]
+        self.pass_by(afar, [b for b in order if b in read])
+
+    def _afar(self, b: Buffer) -> bool:
+        """Whether a buffer is large, and lanes of it fill registers."""
+        row = self.lanes * b.dtype.itemsize
+        whole = row > 0 and row % self.f.machine.vector_bytes == 0
+        return whole and _nbytes(b) >= PAST
 
     def _width(self) -> int:
         """Lanes: as many as fit of the smallest float, or of 4 bytes where there is none."""
@@ -124,6 +133,8 @@ class Writer(Squares):
             assert split is not None
             self.bounds[split] = self._bounds(split, chunks)
         self._outer(axes)
+        if self.past:
+            self.f.streamed()
         return chunks
 
     def _inner_only(self) -> bool:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.gemm_tile import prefetch
-from retrograd.jit.llvm.text import I1, I8, I64, PTR, Int, Type, Val
+from retrograd.jit.llvm.text import I1, I8, I64, LINE, PTR, Int, Type, Val
 from retrograd.jit.llvm.values import Num, in_memory, narrowed, widened
 from retrograd.jit.loops.analyse import shared
 from retrograd.jit.loops.index import Axis, Dynamic, Quotient
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
 
     from retrograd.jit.llvm.build import Fn
@@ -37,6 +39,7 @@ class Places(ABC):
         self.bounds: dict[Axis, tuple[Val, Val]] = {}
         self.mask: Val | None = None
         self.streams = False  # whether buffers are run through once, from end to end
+        self.past: dict[Val, Val] = {}  # whether stores to a buffer go past the caches
         self.first = 0  # number of the first node, in the status word
         self.faults = Faults()
         bufs = f.arg("bufs")
@@ -212,7 +215,7 @@ class Places(ABC):
         for k, on in enumerate(self._twice()):
             row = f.shuffle(re, im, mixed[k * n : k * n + n])
             spot = f.at(base, f.plus(first, k * n), t)
-            f.store(row, spot) if on is None else f.masked_store(row, spot, on)
+            self._run(base, row, spot) if on is None else f.masked_store(row, spot, on)
 
     def _store(self, base: Val, ix: Ix, x: Val, t: Type) -> None:
         f = self.f
@@ -224,11 +227,35 @@ class Places(ABC):
         if rest is None and step == 1:
             spot = f.at(base, first, t)
             if self.mask is None:
-                f.store(x, spot)
+                self._run(base, x, spot)
             else:
                 f.masked_store(x, spot, self.mask)
             return
         f.scatter(x, base, self._lanes_of(first, step, rest), self._on())
+
+    def pass_by(self, buffers: Iterable[Buffer], read: Iterable[Buffer]) -> None:
+        """Store to buffers past the caches, unless they lie where others are read from."""
+        f = self.f
+        for b in buffers:
+            fresh = f.const(I1, 1)
+            for other in read:
+                apart = f.compare("ne", self.base[b], self.base[other])
+                fresh = f.bitwise("and", fresh, apart)
+            self.past[self.base[b]] = fresh
+
+    def _run(self, base: Val, x: Val, spot: Val) -> None:
+        """Neighbours, past the caches if that is wanted and they lie as registers do."""
+        f, fresh = self.f, self.past.get(base)
+        if fresh is None:
+            f.store(x, spot)
+            return
+        size = min(x.type.bits // 8 * x.type.lanes, LINE)
+        at = f.bitwise("and", f.convert("ptrtoint", spot, I64), f.const(I64, size - 1))
+        whole = f.bitwise("and", fresh, f.compare("eq", at, f.const(I64, 0)))
+        with f.when(whole):
+            f.stream(x, spot)
+        with f.when(f.bitwise("xor", whole, f.const(I1, 1))):
+            f.store(x, spot)
 
     def checked(self, i: Val, n: int, node: int) -> Val:
         """An index that counts from the end if negative; out of range is noted, and reads 0."""

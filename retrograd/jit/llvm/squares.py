@@ -26,6 +26,7 @@ __all__ = ["Squares"]
 
 MANY = 4  # operands that are turned over, at most
 LEAST = 1 << 14  # elements that are worth it
+ABREAST = 16  # squares that read neighbouring lines before others are read
 
 
 class Squares(Walks):
@@ -78,17 +79,19 @@ class Squares(Walks):
         assert axis is not None
         assert last is not None
         whole = axis.extent // n * n
-        with f.loop(low, f.lesser(high, whole), n) as block:
+        end = f.integer(f.lesser(high, whole))
+        with f.loop(low, end, n * ABREAST) as band:
 
-            def square() -> None:
+            def squares() -> None:
                 self._hoist(self.kernel.body, {axis})
-                self._inside(axis, block.i, self._turn_over)
-                with f.loop(0, n) as turn:
-                    self.turn = turn.i
-                    self._inside(axis, f.add(block.i, turn.i), body)
-                self.tiles = {}
+                with f.loop(band.i, f.lesser(f.plus(band.i, n * ABREAST), end), n) as block:
+                    self._inside(axis, block.i, self._turn_over)
+                    with f.loop(0, n) as turn:
+                        self.turn = turn.i
+                        self._inside(axis, f.add(block.i, turn.i), body)
+                    self.tiles = {}
 
-            self._strips(last, *span, square)
+            self._strips(last, *span, squares)
         if whole < axis.extent:  # chunks end with whole squares, but for the last
             with f.loop(whole, high) as turn:
                 self._inside(axis, turn.i, lambda: self._strips(last, *span, body))

@@ -21,6 +21,7 @@ __all__ = [
     "I16",
     "I32",
     "I64",
+    "LINE",
     "PTR",
     "Int",
     "Module",
@@ -75,6 +76,7 @@ class Val(NamedTuple):
 
 
 Int = Val | int
+LINE = 64  # bytes of a cache line
 
 
 class Module:

@@ -65,6 +65,11 @@ def power_of_two(power: Power, more: int = 0) -> Num:
     return (word << power.n.mantissa).floats()
 
 
+def scales(x: Num) -> bool:
+    """Whether there is such an instruction for numbers like x."""
+    return not x.roomy and x.f.machine.masks and x.type.bits * x.type.lanes in (512, 1024)
+
+
 def _scalef(y: Num, n: Num) -> Num | None:
     """The instruction of AVX-512 that scales."""
     return full_vector(y, "scalef", n, y.like(0.0))
@@ -94,6 +99,11 @@ def tail(r: Num, low: Low) -> Num:
     return (r * r).fma(polynomial(r, r.pick(table.EXP)), low)
 
 
+def whole(r: Num) -> Num:
+    """exp(r), to little less than an ulp."""
+    return (r * r).fma(polynomial(r, r.pick(table.EXP_WHOLE)), r) + 1.0
+
+
 def mantissa_of(r: Num, low: Low) -> Num:
     """exp(r + low), to little more than half an ulp."""
     high, lost = ordered_sum(r.like(1.0), r)
@@ -113,17 +123,19 @@ def times_exp(y: Num, x: Num, low: Low = 0) -> Num:
 def exp_normal(x: Num) -> Num:
     """e**x where the result is a normal number, as the caller knows."""
     power, r, _ = reduce(x, exact=False)
-    return (tail(r, r) + 1.0) * power_of_two(power)
+    return whole(r) * power_of_two(power)
 
 
 @function(f32=1, f64=1)
 def exp(x: Num) -> Num:
     """e**x."""
     smallest, largest = x.pick(_LIMITS)
-    # A product that is too small for a number takes the machine many times as long.
-    nothing = x < smallest
-    power, r, _ = reduce(at_most(where(nothing, 0.0, x), largest), exact=False)
-    return where(nothing, 0.0, scale(tail(r, r) + 1.0, power))
+    # A product that is too small for a number takes the machine many times as long; the
+    # instruction that scales leaves such lanes out.
+    some = x.compare("uge", smallest)
+    x = at_most(x if scales(x) else where(some, x, 0.0), largest)
+    power, r, _ = reduce(x, exact=False)
+    return where(some, scale(whole(r), power), 0.0)
 
 
 @function(f32=1, f64=1)

@@ -150,6 +150,15 @@ def hyperbolic() -> dict[str, Target]:
     return {
         # exp(r) = 1 + r + r**2 EXP(r)
         "EXP": Target(lambda r: (r.exp() - 1 - r) / r**2, -half, half, "f32 wide f64", abs),
+        # the same where nothing is taken from it: what counts is the whole of exp(r)
+        "EXP_WHOLE": Target(
+            lambda r: (r.exp() - 1 - r) / r**2,
+            -half,
+            half,
+            "f32 wide f64",
+            lambda r: r * r / r.exp(),
+            4.0,
+        ),
         # log(1 + f) = f - f**2 / 2 + f**3 LOG(f)
         "LOG": Target(
             lambda f: ((1 + f).ln() - f + f * f / 2) / f**3,
