@@ -1,11 +1,12 @@
 """Single kernels against what this machine can do at most, with MKL and oneDNN beside.
 
 The limits are measured on the same threads, in turns with the kernels: chains of multiply-adds
-in registers, and c = a + s b over arrays of as many bytes, the better of storing through the
-caches and past them. All kernels are measured again and again, in sweeps, since a shared
-machine is fast for some seconds and slow for others; the best of all sweeps counts, of limits
-too. Ours are kernel times inside of a program, to where its result was asked for; PyTorch's are
-calls that write where their result was before, if they can.
+in registers, and arrays of as many bytes run through, as many read and as many written as the
+kernel does, the better of storing through the caches and past them. All kernels are measured
+again and again, in sweeps, since a shared machine is fast for some seconds and slow for others;
+the best of all sweeps counts, of limits too. Ours are kernel times inside of a program, to
+where its result was asked for; PyTorch's are calls that write where their result was before,
+if they can.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Kernel(NamedTuple):
     torchs: Callable[..., Any]
     arrays: list[np.ndarray]
     work: float
-    memory: bool = False
+    memory: tuple[int, int] | None = None  # arrays that are read and written, if that is it
     out: tuple[int, ...] | None = None  # the shape of the result, if it is donated
 
 
@@ -73,8 +74,13 @@ class Race:
         self.kernel = kernel
         probes = {"arithmetic": arithmetic(THREADS)}
         if kernel.memory:
-            made = (bandwidth(THREADS, int(kernel.work), past=past) for past in (False, True))
-            probes = dict(zip(("stored", "streamed"), made, strict=True))
+            reads, writes = kernel.memory
+            probes = {
+                f"past {past}": bandwidth(
+                    THREADS, int(kernel.work), reads=reads, writes=writes, past=past
+                )
+                for past in ((False, True) if writes else (False,))
+            }
         self.turns = {
             "ours": timed(kernel.ours, kernel.arrays, kernel.out),
             "torch": _clocked(kernel.torchs, kernel.arrays),
@@ -230,21 +236,21 @@ def _streams() -> Iterator[Kernel]:
     size, table = 4 * n, 4 * 8192 * 1024
     row = (8192, 1024)
     add = into(torch.add)
-    yield Kernel("x + y, 16M", lambda x, y: x + y, add, two, 3 * size, True, (n,))
+    yield Kernel("x + y, 16M", lambda x, y: x + y, add, two, 3 * size, (2, 1), (n,))
     exp = into(torch.exp)
-    yield Kernel("exp(x), 16M", rg.exp, exp, flat, 2 * size, True, (n,))
+    yield Kernel("exp(x), 16M", rg.exp, exp, flat, 2 * size, (1, 1), (n,))
     silu = plain(f.silu)
-    yield Kernel("silu(x), 16M", rg.nn.silu, silu, flat, 2 * size, True, (n,))
-    yield Kernel("sum(x), 16M", rg.sum, plain(torch.sum), flat, size, True)
+    yield Kernel("silu(x), 16M", rg.nn.silu, silu, flat, 2 * size, (1, 1), (n,))
+    yield Kernel("sum(x), 16M", rg.sum, plain(torch.sum), flat, size, (1, 0))
     dot = plain(torch.dot)
-    yield Kernel("sum(x * y), 16M", lambda x, y: rg.sum(x * y), dot, two, 2 * size, True)
+    yield Kernel("sum(x * y), 16M", lambda x, y: rg.sum(x * y), dot, two, 2 * size, (2, 0))
     yield Kernel(
         "sum over rows, 8192 x 1024",
         lambda x: rg.sum(x, axis=0),
         plain(lambda x: x.sum(0)),
         rows,
         table,
-        True,
+        (1, 0),
     )
     yield Kernel(
         "softmax, 8192 x 1024",
@@ -252,7 +258,7 @@ def _streams() -> Iterator[Kernel]:
         into(lambda x, out: torch.softmax(x, -1, out=out)),
         rows,
         2 * table,
-        True,
+        (1, 1),
         row,
     )
     yield Kernel(
@@ -261,7 +267,7 @@ def _streams() -> Iterator[Kernel]:
         plain(lambda x: f.layer_norm(x, (1024,))),
         rows,
         2 * table,
-        True,
+        (1, 1),
         row,
     )
     yield Kernel(
@@ -270,7 +276,7 @@ def _streams() -> Iterator[Kernel]:
         into(lambda x, out: out.copy_(x.mT)),
         [_draw(4096, 4096)],
         2 * size,
-        True,
+        (1, 1),
         (4096, 4096),
     )
 

@@ -260,14 +260,6 @@ class Fn:
         size = min(x.type.bits // 8 * max(x.type.lanes, 1), LINE)
         self.emit(f"store {x}, {pointer}, align {size}, !nontemporal !{{i32 1}}")
 
-    def streamed(self) -> None:
-        """What was stored past the caches is there for all threads before what follows."""
-        if self.machine.triple.startswith("x86"):
-            self.module.declare("llvm.x86.sse.sfence", "void", "")
-            self.emit("call void @llvm.x86.sse.sfence()")
-        else:
-            self.emit("fence seq_cst")
-
     def masked_load(self, t: Type, pointer: Val, mask: Val) -> Val:
         """Lanes where mask; zeros elsewhere, whose memory is not touched."""
         name = f"llvm.masked.load.{t.suffix}.p0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import time
 from functools import lru_cache
@@ -77,16 +78,19 @@ def arithmetic(threads: int) -> Probe:
     return Probe(_launch("peak", threads, SMALL), work)
 
 
-def bandwidth(threads: int, nbytes: int, *, past: bool = False) -> Probe:
-    """c = a + s b over fresh arrays that together hold so many bytes; `past` the caches."""
-    size = nbytes // 12 // STRIPE * STRIPE
-    return Probe(_launch("past" if past else "plain", threads, size), 12 * size)
+def bandwidth(
+    threads: int, nbytes: int, *, reads: int = 2, writes: int = 1, past: bool = False
+) -> Probe:
+    """a, or a + s b, summed or stored, `past` the caches; arrays of so many bytes in all."""
+    many = 4 * (reads + writes)
+    size = nbytes // many // STRIPE * STRIPE
+    return Probe(_launch(_Stream(reads, writes, past).name, threads, size), many * size)
 
 
 @lru_cache
 def measured(threads: int) -> Limits:
     """The limits for a number of threads; takes a few tenths of a second, once."""
-    small = Probe(_launch("again", threads, SMALL), 12 * SMALL * AGAIN)
+    small = Probe(_launch(_SMALL.name, threads, SMALL), 12 * SMALL * AGAIN)
     probes = arithmetic(threads), bandwidth(threads, 12 * LARGE), small
     flops, memory, cache = (p.fastest() for p in probes)
     if threads == 1:
@@ -127,8 +131,9 @@ def _library() -> Library:
     module = Module(chosen())
     pool.declare(module)
     _launcher(module, "peak", _peak(module))
-    for name, again, past in (("plain", 1, False), ("past", 1, True), ("again", AGAIN, False)):
-        _launcher(module, name, _triad(module, name, again, past=past))
+    every = itertools.product((1, 2), (0, 1), (False, True))
+    for stream in (*itertools.starmap(_Stream, every), _SMALL):
+        _launcher(module, stream.name, stream.write(module))
     return compiled(module)
 
 
@@ -160,19 +165,43 @@ def _peak(module: Module) -> str:
     return f.done()
 
 
-def _triad(module: Module, name: str, again: int, *, past: bool) -> str:
-    """c = a + s * b over a part of the arrays, some times."""
-    f = Fn(module, f"triad_{name}", KERNEL)
-    t = F32.by(module.machine.lanes(4))
-    size = f.load(I64, f.at(f.arg("bufs"), 3, I64), 8)
-    wide = f.div(size, f.integer(CHUNKS))
-    start = f.times(f.arg("chunk"), wide)
-    places = [f.load(PTR, f.at(f.arg("bufs"), i, I64), 8) for i in range(3)]
-    a, b, c = (f.at(p, start, F32) for p in places)
-    half, store = f.const(t, 0.5), f.stream if past else f.store
-    with f.loop(0, again), f.loop(0, wide, 4 * t.lanes) as loop:
-        for k in range(4):
-            i = f.plus(loop.i, k * t.lanes)
-            x, y = f.load(t, f.at(a, i, F32)), f.load(t, f.at(b, i, F32))
-            store(f.fma(y, half, x), f.at(c, i, F32))
-    return f.done()
+class _Stream(NamedTuple):
+    """One or two arrays, run through; what is made of them is added up, or stored."""
+
+    reads: int
+    writes: int
+    past: bool = False
+    again: int = 1  # times
+
+    @property
+    def name(self) -> str:
+        """One for each set of fields."""
+        return "stream_" + "_".join(str(int(x)) for x in self)
+
+    def write(self, module: Module) -> str:
+        """The kernel, which takes a part of the arrays; its name."""
+        f = Fn(module, f"{self.name}_part", KERNEL)
+        t = F32.by(module.machine.lanes(4))
+        size = f.load(I64, f.at(f.arg("bufs"), 3, I64), 8)
+        wide = f.div(size, f.integer(CHUNKS))
+        start = f.times(f.arg("chunk"), wide)
+        places = [f.load(PTR, f.at(f.arg("bufs"), i, I64), 8) for i in range(3)]
+        *sources, to = (f.at(p, start, F32) for p in places)
+        store = f.stream if self.past else f.store
+        with f.loop(0, self.again):
+            with f.loop(0, wide, 4 * t.lanes, [f.zero(t)] * 4) as loop:
+                for k in range(4):
+                    i = f.plus(loop.i, k * t.lanes)
+                    found = [f.load(t, f.at(a, i, F32)) for a in sources[: self.reads]]
+                    made = f.fma(found[-1], f.const(t, 0.5), found[0])
+                    if self.writes:
+                        store(made, f.at(to, i, F32))
+                    else:
+                        loop.next[k] = f.add(loop.carry[k], made)
+            if not self.writes:
+                total = f.add(f.add(*loop.results[:2]), f.add(*loop.results[2:]))
+                f.store(total, f.at(places[2], f.times(f.arg("chunk"), t.lanes), F32))
+        return f.done()
+
+
+_SMALL = _Stream(2, 1, again=AGAIN)

@@ -34,7 +34,7 @@ from retrograd.jit.loops.coalesce import coalesce
 from retrograd.jit.loops.expr import Assign, Expr, For, Store, cast, number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from retrograd.jit.llvm.text import Module
     from retrograd.jit.loops.expr import Buffer, Kernel, Stmt, Var
@@ -45,23 +45,30 @@ __all__ = ["write_loops"]
 PARAMETERS = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 GRAIN = 1 << 15  # operations that are worth a chunk
 LARGE = 4 << 20  # bytes that do not stay in a second cache
-PAST = 8 << 20  # bytes that are written past the caches: reading them first takes longer
+PAST = 32 << 20  # bytes that leave past the caches, which most would not hold until read
 FEW = 2  # turns of a loop that ends early, about
 
 
 def write_loops(
-    module: Module, name: str, kernel: Kernel, first: int = 0, faults: Faults | None = None
+    module: Module,
+    name: str,
+    kernel: Kernel,
+    first: int = 0,
+    faults: Faults | None = None,
+    leaving: Collection[int] = (),
 ) -> tuple[KernelInfo, list[Buffer]]:
     """A kernel's function; bufs are the buffers returned, and after them the status word.
 
     `first` is added to the numbers of nodes in the status word; `faults` get what the kernel
-    may refuse.
+    may refuse. What is `leaving` the program is stored past the caches, if it is large.
     """
     coalesce(kernel)
     order = operands(kernel)
     f = Fn(module, name, PARAMETERS)
     writer = Writer(f, kernel, order)
     writer.first, writer.faults = first, faults or Faults()
+    read = {e.data[0] for e in expressions(kernel.body) if e.op == "load"}
+    writer.pass_by([b for b in order if b.name in leaving and _nbytes(b) >= PAST], read)
     chunks = writer.write()
     f.done()
     work = writer.turns * max(1, len(list(expressions(kernel.body))))
@@ -93,15 +100,6 @@ class Writer(Squares):
         along = self.vector if self.lanes and not self.vertical else None
         self.kept = Kept(f, kernel, along, self.lanes)
         self.calls, self.ahead = rows_ahead(kernel, along) if large else (None, [])
-        read = {e.data[0] for e in expressions(kernel.body) if e.op == "load"}
-        afar = [b for b in order if b not in read and self._afar(b)]
-        self.pass_by(afar, [b for b in order if b in read])
-
-    def _afar(self, b: Buffer) -> bool:
-        """Whether a buffer is large, and lanes of it fill registers."""
-        row = self.lanes * b.dtype.itemsize
-        whole = row > 0 and row % self.f.machine.vector_bytes == 0
-        return whole and _nbytes(b) >= PAST
 
     def _width(self) -> int:
         """Lanes: as many as fit of the smallest float, or of 4 bytes where there is none."""
@@ -133,8 +131,7 @@ class Writer(Squares):
             assert split is not None
             self.bounds[split] = self._bounds(split, chunks)
         self._outer(axes)
-        if self.past:
-            self.f.streamed()
+        self.passed()
         return chunks
 
     def _inner_only(self) -> bool:

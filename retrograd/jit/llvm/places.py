@@ -13,7 +13,7 @@ from retrograd.jit.loops.analyse import shared
 from retrograd.jit.loops.index import Axis, Dynamic, Quotient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     import numpy as np
 
@@ -233,15 +233,28 @@ class Places(ABC):
             return
         f.scatter(x, base, self._lanes_of(first, step, rest), self._on())
 
-    def pass_by(self, buffers: Iterable[Buffer], read: Iterable[Buffer]) -> None:
-        """Store to buffers past the caches, unless they lie where others are read from."""
+    def pass_by(self, buffers: Iterable[Buffer], read: Collection[Buffer]) -> None:
+        """Store to buffers past the caches, unless they lie where something is read.
+
+        Lanes must fill registers.
+        """
         f = self.f
         for b in buffers:
+            if b in read or self.lanes * b.dtype.itemsize % f.machine.vector_bytes:
+                continue
             fresh = f.const(I1, 1)
-            for other in read:
+            for other in (o for o in self.order if o in read):
                 apart = f.compare("ne", self.base[b], self.base[other])
                 fresh = f.bitwise("and", fresh, apart)
             self.past[self.base[b]] = fresh
+
+    def passed(self) -> None:
+        """What was stored past the caches is there for all threads before what follows."""
+        if self.past and self.f.machine.triple.startswith("x86"):
+            self.f.module.declare("llvm.x86.sse.sfence", "void", "")
+            self.f.emit("call void @llvm.x86.sse.sfence()")
+        elif self.past:
+            self.f.emit("fence seq_cst")
 
     def _run(self, base: Val, x: Val, spot: Val) -> None:
         """Neighbours, past the caches if that is wanted and they lie as registers do."""

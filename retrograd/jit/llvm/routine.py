@@ -186,16 +186,28 @@ class Routine:
 
     def _loops(self, s: Loops) -> None:
         w = self.writer
-        key = signature(s.kernel)
+        leaving = self._leaving(s)
+        key = signature(s.kernel, leaving)
         info = w.alike.get(key) if key else None
         if info is None:
             name = f"loops{len(w.steps)}"
-            info, order = write_loops(w.module, name, s.kernel, self.base, w.faults)
+            info, order = write_loops(w.module, name, s.kernel, self.base, w.faults, leaving)
             info = w.alike[key] = info._replace(name=w.share(name))
         else:
             order = operands(s.kernel)
         w.steps.append(Step("loops", s.nodes, info, self.graph))
         w.launch(info, [*(self.places[b.name] for b in order), w.status()])
+
+    def _leaving(self, s: Loops) -> list[int]:
+        """What a kernel makes of the program's results that nothing after it reads."""
+        graph, own = self.graph, set(s.nodes)
+        if graph is not self.writer.graph:
+            return []
+        found = [v for v in s.writes if v in graph.outputs]
+        if not found:
+            return []
+        others = (n.inputs for at, n in enumerate(graph.nodes) if at not in own)
+        return sorted(set(found).difference(*others))
 
     def _product(self, s: Product) -> None:
         w, f = self.writer, self.writer.f

@@ -77,3 +77,16 @@ def test_what_is_large_is_stored_past_the_caches_and_fenced(machine):
     assert "!nontemporal" in large
     assert fence in large
     assert "!nontemporal" not in small
+
+
+def test_what_is_read_again_stays_in_the_caches(monkeypatch):
+    monkeypatch.setattr(loops, "PAST", 0)
+
+    def text(f):
+        writer = Writer(graph_of(f, np.zeros((64, 64), np.float32)), named("avx2"))
+        writer.written()
+        return writer.module.text()
+
+    assert "!nontemporal" in text(lambda x: [x + 1])
+    assert "!nontemporal" not in text(lambda x: [(x + 1) @ x])
+    assert "!nontemporal" not in text(lambda x: [y := x + 1, y @ x])
