@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import retrograd as rg
+from retrograd.jit.llvm import gemm
 from retrograd.testing import assert_close
 
 
@@ -142,3 +143,20 @@ def test_a_matrix_that_a_batch_shares(rng, shape):
     f = rg.jit(lambda x, w, b, s: rg.tanh(x @ w + b) * s)
     found = f(*map(rg.asarray, (x, w, bias, scale)))
     assert_close(found, np.tanh(x @ w + bias) * scale)
+
+
+@pytest.mark.parametrize("sizes", [(3, 5, 7), (64, 64, 64), (130, 600, 75), (33, 40, 1000)])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_what_lies_beside_results_is_called_for(rng, sizes, batch, monkeypatch):
+    """Wherever tiles are, whether k is one block or many; in place too."""
+    m, n, k = sizes
+    x, w, s = (rng.normal(size=(*batch, *t)) for t in ((m, k), (k, n), (m, n)))
+    f = lambda s, x, w: s - rg.tanh(s) * (x @ w)
+    wanted = s - np.tanh(s) * (x @ w)
+    monkeypatch.setattr(gemm, "FAR", 0)
+    for donated in ((), ("s",)):
+        run = rg.jit(f, donate=donated)
+        given = [rg.asarray(a.copy()) for a in (s, x, w)]
+        if not donated:  # in place, a deep product is followed by loops
+            assert "fetch_" in run.lower(*given).compile().program.text
+        assert_close(run(*given), wanted)

@@ -43,6 +43,15 @@ class Epilogue:
             b for b in buffers(self.kernel) if b.constant is None and b.name not in own
         ]
         self.values = [b.name for b in self.buffers]
+        place = flat(map(Ix.of, self.kernel.axes), shape)
+        self.beside = [  # buffers that are read where results are written
+            (i, b.dtype.itemsize)
+            for i, b in enumerate(self.buffers)
+            if any(
+                e.op == "load" and e.data[0] is b and e.data[1] == place
+                for e in expressions(self.kernel.body)
+            )
+        ]
 
     def __call__(
         self, f: Fn, acc: Val, batch: Val, row: Val, col: Val, mask: Val | None
@@ -68,15 +77,6 @@ class PixelEpilogue(Epilogue):
     def __init__(self, product: Finished, shape: tuple[int, ...]) -> None:
         super().__init__(product, shape)
         self.operands = len(product.inputs) + 1
-        own = flat(map(Ix.of, self.kernel.axes), shape)
-        self.beside = [  # buffers that are read where results are written
-            (i, b.dtype.itemsize)
-            for i, b in enumerate(self.buffers)
-            if any(
-                e.op == "load" and e.data[0] is b and e.data[1] == own
-                for e in expressions(self.kernel.body)
-            )
-        ]
         coalesce(self.kernel)  # most often the pixels are one axis then
         found = expressions(self.kernel.body)
         self.work = sum(LONG if e.op in FUNCTIONS else 1 for e in found)  # for each result

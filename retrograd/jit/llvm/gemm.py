@@ -10,7 +10,7 @@ dense panels in scratch if not. k is added up in blocks, in order, within one ch
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.fetch import Fetch
@@ -19,10 +19,11 @@ from retrograd.jit.llvm.gemm_pack import Spill
 from retrograd.jit.llvm.gemm_plan import Gemm, Plan, make_plan, wants_swap
 from retrograd.jit.llvm.gemm_tile import Dots, Epilogue, Finish, Tile
 from retrograd.jit.llvm.info import KernelInfo
-from retrograd.jit.llvm.text import I64, PTR, Int, Module, Val
+from retrograd.jit.llvm.text import I8, I64, PTR, Int, Module, Val
 
 __all__ = ["Epilogue", "Gemm", "write_gemm"]
 
+FAR = 1 << 20  # bytes of results: what lies beside them is in no near cache
 LONG = 128  # steps of k: rows that the hardware does not call for in time
 KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 
@@ -55,7 +56,9 @@ def write_gemm(
         tile = ((1, plan.width) if swapped else (plan.width, 1)) if apart else None
         pass_ = Finish(f"{name}_finish", gemm.type, lanes, tail, gemm.c, tile)
         finish = pass_.write(module, epilogue)
-    _Writer(f, plan, finish, swapped=swapped, apart=apart and epilogue is not None).write()
+    writer = _Writer(f, plan, finish, swapped=swapped, apart=apart and epilogue is not None)
+    writer.expect(epilogue)
+    writer.write()
     return KernelInfo(name, prod(plan.grid), plan.scratch, gemm.flops, gemm.bytes)
 
 
@@ -81,9 +84,17 @@ class _Writer(Operands):
     ) -> None:
         super().__init__(f, plan)
         self.finish, self.swapped, self.apart = finish, swapped, apart
+        self.beside: list[int] = []  # buffers that the epilogue reads where results go
         self.spills = not apart and not plan.dots and self.gemm.c[1] != 1
         if self.spills or apart:
             self.tile = f.alloca(self.gemm.type, plan.rows.size * plan.width)
+
+    def expect(self, epilogue: Any) -> None:
+        """See what an epilogue reads beside results; what caches hold need not be called."""
+        gemm, dense = self.gemm, not (self.swapped or self.plan.dots or self.spills)
+        if dense and gemm.m * gemm.n * gemm.size >= FAR:
+            found = getattr(epilogue, "beside", ())
+            self.beside = [epilogue.operands + i for i, size in found if size == gemm.size]
 
     def write(self) -> None:
         """The whole kernel."""
@@ -177,6 +188,7 @@ class _Writer(Operands):
     ) -> None:
         """Compute and finish a tile; the first of a block's rows may have to pack B."""
         f, (a, b, c) = self.f, at
+        self._call_beside(spot, c, part)
         if not self.plan.keeps:
             self._tile(spot, at, part)
         else:
@@ -212,10 +224,28 @@ class _Writer(Operands):
         """The epilogue, after the last block of k."""
         if not self.finish:
             return
+        with self.f.when(self._last(spot)):
+            self._finish(c, spot.batch, part)
+
+    def _call_beside(self, spot: Spot, c: Val, part: _Part) -> None:
+        """Call for what the epilogue will read, before the last block of k is added up."""
+        if not self.beside:
+            return
+        f, gemm = self.f, self.gemm
+        columns = part.columns(self.plan)
+        fetch = Fetch(gemm.type, part.height, columns, gemm.c[0], 1).write(f.module)
+        with f.when(self._last(spot)):
+            start = f.load(PTR, f.at(f.arg("bufs"), 2, I64), 8)
+            skip = f.sub(*(f.convert("ptrtoint", p, I64) for p in (c, start)))
+            for i in self.beside:
+                there = f.load(PTR, f.at(f.arg("bufs"), i, I64), 8)
+                f.call(fetch, None, f.at(there, skip, I8), f.integer(0))
+
+    def _last(self, spot: Spot) -> Val:
+        """Whether a block of k is the last one."""
         f = self.f
         end = f.add(spot.k, f.const(I64, self.plan.depth))
-        with f.when(f.compare("sge", end, f.const(I64, self.gemm.k))):
-            self._finish(c, spot.batch, part)
+        return f.compare("sge", end, f.const(I64, self.gemm.k))
 
     def _function(self, part: _Part, *, keep: bool) -> str:
         """The function that computes such a tile."""
