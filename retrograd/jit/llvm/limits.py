@@ -91,8 +91,8 @@ def bandwidth(
 def measured(threads: int) -> Limits:
     """The limits for a number of threads; takes a few tenths of a second, once."""
     small = Probe(_launch(_SMALL.name, threads, SMALL), 12 * SMALL * AGAIN)
-    probes = arithmetic(threads), bandwidth(threads, 12 * LARGE), small
-    flops, memory, cache = (p.fastest() for p in probes)
+    flops, cache = (p.fastest() for p in (arithmetic(threads), small))
+    memory = max(bandwidth(threads, 12 * LARGE, past=p).fastest() for p in (False, True))
     if threads == 1:
         return Limits(1, flops, memory, max(cache, memory))
     alone = measured(1)  # a busy machine may give several threads less than one
