@@ -99,11 +99,6 @@ def tail(r: Num, low: Low) -> Num:
     return (r * r).fma(polynomial(r, r.pick(table.EXP)), low)
 
 
-def whole(r: Num) -> Num:
-    """exp(r), to little less than an ulp."""
-    return (r * r).fma(polynomial(r, r.pick(table.EXP_WHOLE)), r) + 1.0
-
-
 def mantissa_of(r: Num, low: Low) -> Num:
     """exp(r + low), to little more than half an ulp."""
     high, lost = ordered_sum(r.like(1.0), r)
@@ -123,7 +118,7 @@ def times_exp(y: Num, x: Num, low: Low = 0) -> Num:
 def exp_normal(x: Num) -> Num:
     """e**x where the result is a normal number, as the caller knows."""
     power, r, _ = reduce(x, exact=False)
-    return whole(r) * power_of_two(power)
+    return (tail(r, r) + 1.0) * power_of_two(power)
 
 
 @function(f32=1, f64=1)
@@ -135,7 +130,7 @@ def exp(x: Num) -> Num:
     some = x.compare("uge", smallest)
     x = at_most(x if scales(x) else where(some, x, 0.0), largest)
     power, r, _ = reduce(x, exact=False)
-    return where(some, scale(whole(r), power), 0.0)
+    return where(some, scale(tail(r, r) + 1.0, power), 0.0)
 
 
 @function(f32=1, f64=1)

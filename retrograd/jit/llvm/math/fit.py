@@ -140,31 +140,16 @@ def value(c: list[Decimal], x: Decimal) -> Decimal:
     return y
 
 
-def exponential() -> dict[str, Target]:
-    """Polynomials of exp, by the name of their table."""
-    half = D(2).ln() / 2 * (1 + D(2) ** -16)  # a little more: n is rounded, too
-    return {
-        # exp(r) = 1 + r + r**2 EXP(r)
-        "EXP": Target(lambda r: (r.exp() - 1 - r) / r**2, -half, half, "f32 wide f64", abs),
-        # the same where nothing is taken from it: what counts is the whole of exp(r)
-        "EXP_WHOLE": Target(
-            lambda r: (r.exp() - 1 - r) / r**2,
-            -half,
-            half,
-            "f32 wide f64",
-            lambda r: r * r / r.exp(),
-            4.0,
-        ),
-    }
-
-
 def hyperbolic() -> dict[str, Target]:
-    """Polynomials of log and its kin."""
+    """Polynomials of exp, log and their kin, by the name of their table."""
+    half = D(2).ln() / 2 * (1 + D(2) ** -16)  # a little more: n is rounded, too
     root = D(2).sqrt()
     low, high = root / 2 - 1 - D(2) ** -20, root - 1 + D(2) ** -20
     z = ((root - 1) / (root + 1)) ** 2 * (1 + D(2) ** -16)
     s = D.sqrt
     return {
+        # exp(r) = 1 + r + r**2 EXP(r)
+        "EXP": Target(lambda r: (r.exp() - 1 - r) / r**2, -half, half, "f32 wide f64", abs),
         # log(1 + f) = f - f**2 / 2 + f**3 LOG(f)
         "LOG": Target(
             lambda f: ((1 + f).ln() - f + f * f / 2) / f**3,
@@ -266,7 +251,7 @@ def text() -> str:
     """The module coefficients.py."""
     with localcontext() as context:
         context.prec = DIGITS
-        targets = exponential() | hyperbolic() | circular()
+        targets = hyperbolic() | circular()
         tables = {n: {g: t.fit(g) for g in t.goals.split()} for n, t in targets.items()}
         context.prec = 450
         rest = constants()
