@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 _F32, _F64 = dt.float32, dt.float64
 _LARGEST = 3e38  # fits in float32; what is beyond takes the slow way
 SMALL = 64  # elements of a constant that is written into a traced program
-_ndarray = np.ndarray
-_region = replay.region_now.get
+_ndarray, _region = np.ndarray, replay.region_now.get
 
 
 class Interpreter(ABC):
@@ -270,7 +269,7 @@ class Watcher(Interpreter):
 
     def looker(self, op: Op, operands: int) -> Op:
         """The op that looks on in compiled programs after `op`, on its operands and results."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not look into compiled programs")
 
     @abstractmethod
     def above(self, outer: Interpreter) -> Watcher:

@@ -7,6 +7,7 @@ read; in the end it is the result.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from retrograd.jit.llvm import math as formulas
@@ -70,9 +71,9 @@ class Backward(Cell):
             w.store(x, "d", r, w.s.stride, g)
         return [f.add(a, b) for a, b in zip(sums, blame, strict=True)]
 
+    @abstractmethod
     def blame(self, w: Spot, r: Val, dh: Val, on: Val) -> list[Val]:
         """The blame of the step's sums, 0 where it is over; states of blame are stored."""
-        raise NotImplementedError
 
 
 def gap(w: Spot, x: Val) -> Val:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from retrograd.jit.llvm.gemm_tile import load_some, store_some
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Cell", "Spot", "length"]
 
 
-class Cell:
+class Cell(ABC):
     """What is done to the product of a turn, for a vector of units, row by row.
 
     `names` are the kernel's buffers after the packed matrix; the last of its words is the
@@ -28,20 +29,20 @@ class Cell:
     fused = False  # whether the turn multiplies its inputs, too
     ahead = False  # whether it reads so much that it should be called for
 
+    @abstractmethod
     def operand(self, w: Spot) -> tuple[Val, int, Val]:
         """The rows to multiply, their stride, and how deep; 0 for no product."""
-        raise NotImplementedError
 
     def inputs(self, w: Spot) -> tuple[Val, Val]:
         """The rows of inputs, and their packed matrix; if fused."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} multiplies no inputs")
 
-    def begin(self, w: Spot) -> None:
+    def begin(self, w: Spot) -> None:  # noqa: B027  most have nothing to find
         """Find what does not depend on the row."""
 
+    @abstractmethod
     def row(self, w: Spot, r: Val, z: list[Val], sums: list[Val]) -> list[Val]:
         """One row: read, compute, store; the sums with this row's."""
-        raise NotImplementedError
 
 
 class Spot:
