@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import retrograd as rg
+from benchmarks.steps.row import CALM, Draw
 
 ROUNDS, TURN, THREADS = 20, 0.05, 2
 
@@ -33,8 +34,9 @@ def _mlp(batch: int, width: int, depth: int) -> tuple[Any, tuple[Any, ...]]:
             x = rg.nn.gelu(x @ w)
         return rg.mean(x * x)
 
-    weights = _weights(*[(width, width)] * depth)
-    return _step(loss), (weights, *_weights((batch, width)))
+    made = Draw()
+    weights = [rg.asarray(2 * made.rotation(width)) for _ in range(depth)]
+    return _step(loss), (weights, rg.asarray(made.normal(batch, width, scale=CALM)))
 
 
 def _attention(length: int) -> tuple[Any, tuple[Any, ...]]:

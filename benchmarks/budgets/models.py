@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.steps import cnn, mamba3, transformer
-from benchmarks.steps.row import Arrays, Draw, Drawn, Row
+from benchmarks.steps.row import CALM, Arrays, Draw, Drawn, Row
 
 POLICIES = (
     "nothing_saveable",
@@ -114,15 +114,14 @@ def deep_mlp(depth: int, batch: int, width: int) -> Model:
 
     def draw() -> tuple[list[Arrays], Arrays]:
         made = Draw()
-        data, layers = {"x": made.normal(batch, width)}, [made.weight(width, width)]
+        data, layers = {"x": made.normal(batch, width, scale=CALM)}, []
         x = data["x"][:ROWS]
         for _ in range(depth):
-            # each such that what it gives has size one: else values vanish, or their gelu does
-            w = layers.pop()
-            layers += [w / (x @ w).std(), made.weight(width, width)]
-            x = x @ layers[-2]
+            w = made.rotation(width)
+            layers.append({"w": w * (CALM / (x @ w).std())})
+            x = x @ layers[-1]["w"]
             x = x / (1 + np.exp(-1.702 * x))  # nearly a gelu
-        return [*({"w": w} for w in layers[:-1]), {}], data
+        return [*layers, {}], data
 
     return Model(
         "mlp",

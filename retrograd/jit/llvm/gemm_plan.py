@@ -1,6 +1,7 @@
 """How a matrix product is cut: tiles, blocks for the caches, chunks for the threads.
 
-Everything follows from shapes, strides and the machine, so that bits do too.
+Everything follows from shapes, strides and the machine, so that bits do too. Its cores only say
+how many chunks there are: results are added up in the same order in any.
 """
 
 from __future__ import annotations
@@ -217,13 +218,13 @@ def make_plan(gemm: Gemm, machine: Machine, *, whole: bool = False) -> Plan:
     if wants_dots(gemm, lanes):
         rows, columns = Split.of(gemm.m, FEW), Split.of(gemm.n, 8 if gemm.m == 1 else FEW)
         plan = Plan(gemm, rows, columns, 1, False, False, gemm.k, 1, 1, (1, 1, 1))
-        return _blocked(plan)
+        return _blocked(plan, machine.cores)
     a, b = _packs(gemm)
     rows, columns = _tiles(gemm, lanes, machine, packed=a)
     width = (ceil(rows.size / lanes) if a else columns.size) * lanes
     depth = max(1, gemm.k) if whole else _depth(gemm, width, a=a, b=b)
     plan = Plan(gemm, rows, columns, lanes, a, b, depth, 1, 1, (1, 1, 1))
-    return _blocked(plan)
+    return _blocked(plan, machine.cores)
 
 
 def _depth(gemm: Gemm, width: int, *, a: bool, b: bool) -> int:
@@ -281,9 +282,9 @@ def _cost(rows: Split, columns: Split, depth: int, flow: float) -> float:
     return total
 
 
-def _blocked(plan: Plan) -> Plan:
+def _blocked(plan: Plan, cores: int) -> Plan:
     """With chunks, and blocks that fit the caches."""
-    plan = replace(plan, grid=_grid(plan))
+    plan = replace(plan, grid=_grid(plan, cores))
     down, across = L2, L2
     if plan.pack_a:  # of rows that are dense along k, each tile's when its turn comes
         down, across = ASIDE if plan.gemm.a[0] == 1 else 0, NEAR
@@ -301,17 +302,18 @@ def _even(count: int, most: int) -> int:
 THREADS = ((1, 3), (2, 6), (4, 2), (8, 0.5), (16, 0.1))  # how many, and how much they count
 
 
-def _grid(plan: Plan) -> tuple[int, int, int]:
+def _grid(plan: Plan, cores: int) -> tuple[int, int, int]:
     """Chunks along batch, rows, columns: even for many threads, little packed twice."""
     gemm = plan.gemm
     sides = gemm.products, plan.rows.count, plan.columns.count
     most = max(1, min(MOST_CHUNKS, max(gemm.flops >> 17, gemm.bytes >> 15)))
     i, j, k = (range(1, min(side, most) + 1) for side in sides)
     grids = [g for g in product(i, j, k) if prod(g) <= most]
-    return min(grids, key=lambda g: (_time(plan, g), prod(g)))
+    threads = [(p, weight) for p, weight in THREADS if p <= max(cores, 2)]
+    return min(grids, key=lambda g: (_time(plan, g, threads), prod(g)))
 
 
-def _time(plan: Plan, grid: tuple[int, int, int]) -> float:
+def _time(plan: Plan, grid: tuple[int, int, int], threads: list[tuple[int, float]]) -> float:
     """What a grid costs: cycles of all threads until the last is done."""
     gemm, lanes = plan.gemm, plan.unit
     batch = ceil(gemm.products / grid[0])
@@ -324,4 +326,4 @@ def _time(plan: Plan, grid: tuple[int, int, int]) -> float:
     b = n * gemm.k * (1.4 if plan.pack_a else 0.5 if plan.pack_b and not plan.keeps else 0.2)
     chunk = batch * (m * n * (gemm.k * speed + 0.1) + a + b) + 1000
     chunks = prod(grid)
-    return sum(weight * p * ceil(chunks / p) * chunk for p, weight in THREADS)
+    return sum(weight * p * ceil(chunks / p) * chunk for p, weight in threads)

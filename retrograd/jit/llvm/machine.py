@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import llvmlite.binding as llvm
 
 from retrograd.core.errors import ArgumentError
+from retrograd.jit.cpus import cpus
 
 __all__ = ["Machine", "host", "named", "runs_here"]
 
@@ -25,6 +26,7 @@ class Machine:
     registers: int  # vector registers
     fma: bool
     masks: bool  # cheap masked loads and stores
+    cores: int = field(default_factory=cpus)  # how work is shared out, which changes no bits
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of `itemsize` bytes in a vector."""
