@@ -7,7 +7,7 @@ that fits. So more budget never recomputes more, by construction.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isqrt
+from math import isqrt, log2
 from typing import TYPE_CHECKING, Any
 
 from retrograd.memory.evict import scheduled
@@ -42,10 +42,14 @@ class Choice:
         return self.schedule.cost
 
 
-def frontier(problem: Problem) -> list[Choice]:
-    """Plans that no other beats in both bytes and time; the smallest first."""
+def frontier(problem: Problem, fixed: int = 0) -> list[Choice]:
+    """Plans that no other beats in both bytes and time; the smallest first.
+
+    The search looks at the half, the quarter, ... of all bytes, `fixed` ones included, and
+    between these: what people ask for.
+    """
     found = [_laid(Schedule(problem, tuple(order))) for order in _orders(problem)]
-    _search(problem, min(c.size for c in found), found)
+    _search(problem, min(c.size for c in found), fixed, found)
     if len(problem.all_units) <= FEW:
         found.append(_laid(smallest(problem)))
     return _best(found)
@@ -63,7 +67,7 @@ def _orders(problem: Problem) -> list[Sequence[int]]:
     return [given] if other == given else [other, given]
 
 
-def _search(problem: Problem, top: int, found: list[Choice]) -> None:
+def _search(problem: Problem, top: int, fixed: int, found: list[Choice]) -> None:
     """Add plans at bytes between the bound and `top`."""
     low, least = problem.bound, top
     if top <= low or not low:
@@ -71,9 +75,9 @@ def _search(problem: Problem, top: int, found: list[Choice]) -> None:
     ways = _ways(problem)
     walks = max(5, min(30, _WALKED // max(1, len(problem.units))))
     rooms = max(3, walks * 3 // 4)
-    ratio = max((low / top) ** (1 / rooms), 0.6)
+    halves = max(1, round(rooms / log2(top / low)))  # rooms from the whole to its half
     for k in range(1, rooms + 1):
-        room = max(low, int(top * ratio**k))
+        room = max(low, int((top + fixed) * 0.5 ** (k / halves)) - fixed)
         if not _at(problem, room, ways, found):
             low = max(low, room)
             break
@@ -105,9 +109,17 @@ def _at(problem: Problem, room: int, ways: Sequence[Any], found: list[Choice]) -
             continue
         fits = True
         # a layout takes as long as the walk: only for what nothing beats so far
-        if not any(c.size <= schedule.live and c.cost <= schedule.cost for c in found):
-            found.append(_laid(schedule))
+        if _beaten(schedule, found):
+            continue
+        found.append(_laid(schedule))
+        above = found[-1].size - room
+        if above > 0 and (less := scheduled(problem, room - above, order, far)) is not None:
+            found.append(_laid(less))
     return fits
+
+
+def _beaten(schedule: Schedule, found: Sequence[Choice]) -> bool:
+    return any(c.size <= schedule.live and c.cost <= schedule.cost for c in found)
 
 
 def _laid(schedule: Schedule) -> Choice:

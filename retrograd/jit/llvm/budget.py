@@ -49,7 +49,7 @@ class Plans:
     @cached_property
     def choices(self) -> list[Choice]:
         """The smallest first, the fastest last."""
-        return frontier(self.problem)
+        return frontier(self.problem, self.fixed)
 
     @property
     def minimum(self) -> int:
