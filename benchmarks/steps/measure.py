@@ -87,8 +87,8 @@ def _row(
                 if not got[name]["off"] < (KINKS if row.kinks else DIGITS):
                     raise PeerError(f"differs from float64 by {got[name]['off']:.1e}")
                 answer = alive[name].ask("memory", TURN)
-                got[name] |= {"rss": answer["peak"], "base": bases[name]["one line"]}
-                got[name]["extra"] = answer["peak"] - bases[name]["one line"]
+                got[name] |= {"rss": answer["peak"], "base": bases[name]["ready"]}
+                got[name]["extra"] = answer["peak"] - bases[name]["ready"]
                 got[name]["best"] = float("inf")
             except PeerError as error:
                 got[name]["error"] = str(error)

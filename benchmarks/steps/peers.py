@@ -20,15 +20,18 @@ TITLES = {
 PATIENCE = 600.0  # seconds for one answer
 WORKER = "benchmarks.steps.worker"
 
-# What a process holds that has run one line of a library, from a warm cache where it has one.
+# What a process holds that is ready to run rows: it has imported what rows need, drawn numbers,
+# and run one line of a library, from a warm cache where it has one.
 IDLE = {
     "ours": "import retrograd as rg; rg.jit(lambda x: x + 1)(rg.ones(8))",
-    "eager": "import torch; (torch.ones(8, requires_grad=True) + 1).sum().backward()",
+    "eager": "import torch; torch.ones(8) + 1",
     "compile": "import torch; torch.compile(lambda x: x + 1)(torch.ones(8))",
     "jax": "import jax; jax.jit(lambda x: x + 1)(jax.numpy.ones(8)).block_until_ready()",
 }
 IMPORTS = {"ours": "retrograd", "eager": "torch", "compile": "torch", "jax": "jax"}
-REPORT = "; from benchmarks.steps.worker import status; print(status('VmRSS'))"
+RUNNERS = {"ours": "ours", "eager": "pytorch", "compile": "pytorch", "jax": "jaxes"}
+READY = "; import benchmarks.steps.{}, benchmarks.steps.rows as r; r.mlp.Draw().normal(8)"
+REPORT = "; import benchmarks.steps.worker as w; w.trimmed(); print(w.status('VmRSS'))"
 
 
 class Caches:
@@ -113,9 +116,9 @@ class PeerError(Exception):
 
 
 def idle(name: str, environment: dict[str, str]) -> dict[str, float]:
-    """MB of a process of this library, that has imported it, and that has run one line."""
-    found = {}
-    for what, code in (("import", f"import {IMPORTS[name]}"), ("one line", IDLE[name])):
+    """MB of a process of this library, that has imported it, and that is ready to run rows."""
+    found, ready = {}, IDLE[name] + READY.format(RUNNERS[name])
+    for what, code in (("import", f"import {IMPORTS[name]}"), ("ready", ready)):
         for _ in range(2):  # the second from a warm cache
             done = subprocess.run(
                 [sys.executable, "-c", code + REPORT],

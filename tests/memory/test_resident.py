@@ -75,3 +75,27 @@ def test_the_process_keeps_to_it(model, mib):
     budget = mib << 20
     assert grown(budget) <= budget + SLACK
     assert grown("none") > 2 * budget
+
+
+COMPILES = """
+    import retrograd as rg
+
+    rg.jit(lambda x: rg.sum(rg.exp(x @ x)))(rg.ones((64, 64)))
+    inside, kept = False, 0
+    for line in open("/proc/self/smaps"):
+        word, *rest = line.split()
+        if not word.endswith(":"):
+            inside = "libllvmlite" in line and rest[0] == "r-xp"
+        elif inside and word == "Rss:":
+            kept += int(rest[0]) * 1024
+    print(kept)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_what_compiles_leaves_the_process_when_it_is_done():
+    """A compiler's code is tens of MB; a program needs it once."""
+    code = textwrap.dedent(COMPILES)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 8 << 20
