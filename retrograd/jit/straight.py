@@ -10,10 +10,14 @@ from __future__ import annotations
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from retrograd.jit.heap import give_back
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = ["Scope", "function"]
+
+_LONG = 1 << 13  # characters: Python's compiler takes a hundred bytes and more for each
 
 
 class Scope(dict[str, Any]):
@@ -32,6 +36,8 @@ def function(
     """The function with these lines; what it refers to is in the scope."""
     text = "\n".join([f"def f({', '.join(arguments)}):", *(f" {line}" for line in lines)])
     code = compile(text, "<straight>", "exec")
+    if len(text) > _LONG:
+        give_back()
     _check(code)
     known = dict(scope)  # Python looks names up fast in a plain dict alone
     exec(code, known)  # noqa: S102  see the head of this file

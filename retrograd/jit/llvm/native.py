@@ -13,6 +13,7 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
+from retrograd.jit.heap import give_back
 from retrograd.jit.llvm import cache
 from retrograd.jit.llvm.machine import host
 from retrograd.jit.llvm.split import joined, objects, parts
@@ -100,7 +101,7 @@ def object_code(module: Module) -> bytes:
             first, second = _at_once(emit, found[:2])
             code = joined(first, second, found.names)
     if len(code) > _MUCH:
-        _give_back()
+        give_back()
     return code
 
 
@@ -136,14 +137,6 @@ def _both(emit: Callable[[Any, Any], bytes], parsed: list[Any], machine: Machine
     if isinstance(found[1], Exception):
         raise found[1]
     return found
-
-
-def _give_back() -> None:
-    """Let the system have what LLVM has freed: megabytes, which malloc would keep."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError, TypeError):  # not glibc
-        return
 
 
 def _put_away() -> None:
