@@ -299,6 +299,7 @@ def _even(count: int, most: int) -> int:
     return ceil(count / max(1, ceil(count / max(1, most * 5 // 4))))
 
 
+UNEVEN = 0.05  # of a chunk: how much later one of two equal threads is done
 THREADS = ((1, 3), (2, 6), (4, 2), (8, 0.5), (16, 0.1))  # how many, and how much they count
 
 
@@ -326,4 +327,5 @@ def _time(plan: Plan, grid: tuple[int, int, int], threads: list[tuple[int, float
     b = n * gemm.k * (1.4 if plan.pack_a else 0.5 if plan.pack_b and not plan.keeps else 0.2)
     chunk = batch * (m * n * (gemm.k * speed + 0.1) + a + b) + 1000
     chunks = prod(grid)
-    return sum(weight * p * ceil(chunks / p) * chunk for p, weight in threads)
+    turns = {p: ceil(chunks / p) + (UNEVEN if p > 1 else 0) for p, _ in threads}
+    return sum(weight * p * turns[p] * chunk for p, weight in threads)
