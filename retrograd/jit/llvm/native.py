@@ -48,6 +48,7 @@ if hasattr(os, "register_at_fork"):
 _ALIVE: list[Any] = []  # engines own the code: they stay as long as the process
 _MUCH = 1 << 15  # bytes of code that LLVM took much memory for
 _FILE = os.path.basename(str(getattr(ffi.lib, "_name", "")))  # of LLVM
+_MAPS = "/proc/self/maps"
 _DONTNEED = 4  # Linux's name for a file's pages that may be read again when needed
 
 
@@ -151,7 +152,7 @@ def _pages() -> list[tuple[int, int]]:
     if not sys.platform.startswith("linux"):
         return []
     found = []
-    with open("/proc/self/maps", encoding="utf-8") as file:
+    with open(_MAPS, encoding="utf-8") as file:
         for line in file:
             span, access, *_, path = line.split(maxsplit=5)
             if access == "r-xp" and os.path.basename(path.strip()) == _FILE:
