@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -35,8 +36,8 @@ def geometry(a, b, c, t):
     return Gemm(*sizes, t, *(strides(x)[-2:] for x in (a, b, c)), batch)
 
 
-def compiled(gemm, machine, epilogue=None, *, apart=False):
-    module = Module(named(machine))
+def compiled(gemm, machine, epilogue=None, *, apart=False, cores=2):
+    module = Module(replace(named(machine), cores=cores))
     info = write_gemm(module, "kernel", gemm, epilogue=epilogue, apart=apart, linkage="")
     return KERNEL(library(object_code(module)).address("kernel")), info
 

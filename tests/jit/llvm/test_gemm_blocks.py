@@ -57,6 +57,22 @@ def test_blocks_of_rows_are_alike():
         assert plan.row_block - mine // blocks <= 1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sizes", [(611, 533, 621), (300, 64, 64), (700, 300, 90)], ids=str)
+def test_cores_cut_the_work_and_change_no_bit(rng, kind, sizes):
+    m, n, k = sizes
+    a, b = operand(rng, m, k, F32, kind[0]), operand(rng, k, n, F32, kind[1])
+    chunks, bits = set(), set()
+    for cores in (1, 2, 4, 16):
+        c = np.full((m, n), np.nan, np.float32)
+        kernel, info = compiled(geometry(a, b, c, F32), "host", cores=cores)
+        run(kernel, info, a, b, c)
+        chunks.add(info.chunks)
+        bits.add(c.tobytes())
+    assert len(chunks) > 1
+    assert len(bits) == 1
+
+
 def test_turns_that_share_an_operand_are_rows():
     rows, columns = (8, 1), (5, 1)
     gemm = Gemm(3, 5, 8, F32, rows, columns, columns, ((4, 48, 0, 30), (2, 24, 0, 15)))
