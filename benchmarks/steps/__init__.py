@@ -4,6 +4,6 @@ A step is loss, gradients and update of all weights, two threads for each librar
 runs in a process of its own; losses and gradients are first checked against PyTorch in float64.
 Then all take turns, and the best of many steps counts. The first call is that of a fresh
 process with an empty cache on disk; the warm one that of another process after it. Memory is
-the most that a process holds during steps, beyond what one holds that has imported its library
-and run `x + 1`; weights and data are in it.
+the most that a process holds during steps, beyond what one holds that has imported its library,
+drawn numbers and run `x + 1`; weights and data are in it.
 """
