@@ -145,6 +145,7 @@ def one(steps: int) -> dict[str, Any]:
     for n in SHORT:  # all kernels and schedules are there
         loop.last(n)
         loop.back(n)
+    loop.counted(TRACED)  # what only the first such call takes
     traced = loop.traced()
     trimmed()
     base, seen = status("VmRSS"), []
