@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Choice", "cheapest", "frontier"]
 
 _WALKED = 40_000  # units, in all walks of the search: what bounds its time
-_SEVERAL = 1_000  # units, up to which each room is tried in several ways
+_SEVERAL = 1_000  # units, up to which each room is tried in several ways, and once more
 _NEAR = 0.01  # of the smallest: a gap that is not worth a walk
 
 
@@ -112,7 +112,7 @@ def _at(problem: Problem, room: int, ways: Sequence[Any], found: list[Choice]) -
         if _beaten(schedule, found):
             continue
         found.append(_laid(schedule))
-        above = found[-1].size - room
+        above = found[-1].size - room if len(ways) > 1 else 0
         if above > 0 and (less := scheduled(problem, room - above, order, far)) is not None:
             found.append(_laid(less))
     return fits
