@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "cheapest", "frontier"]
 
-_WALKED = 40_000  # units, in all walks of the search: what bounds its time
+_WALKED = 25_000  # units, in all walks of the search: what bounds its time
 _SEVERAL = 1_000  # units, up to which each room is tried in several ways, and once more
 _NEAR = 0.01  # of the smallest: a gap that is not worth a walk
 
