@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from math import prod
 
 import numpy as np
 import pytest
@@ -68,6 +69,44 @@ def test_leaves_of_trees_by_their_names():
         assert {k: where(v) for k, v in state.items()} == places
         assert_close(state["a"], (1 + 2 * (n + 1)) * rg.ones(N))
         assert_close(state["b"], 2 ** (n + 2) * rg.ones(N))
+
+
+def _descended(x, y):
+    loss, grad = rg.value_and_grad(lambda x: rg.mean(rg.tanh(x * y) * x))(x)
+    return x - 0.1 * grad, loss
+
+
+def _by_rows(x, y):
+    return rg.sin(x) * y, rg.sum(x * y, axis=-1), rg.max(x, axis=-1)
+
+
+def _by_columns(x, y):
+    return x * x + y, rg.sum(x * x, axis=0)
+
+
+def _not_read_where_written(x, y):
+    t = rg.sin(y)
+    return t * 2, rg.sum(t + x, axis=-1), t + x
+
+
+@pytest.mark.parametrize("f", [_descended, _by_rows, _by_columns, _not_read_where_written])
+@pytest.mark.parametrize("shape", [(3, 5), (7, 33), (64, 1000), (301, 257), (5, 40_000)])
+def test_what_a_loop_also_adds_up_is_written_in_place_or_apart_with_the_same_bits(f, shape):
+    rng = np.random.default_rng(prod(shape))
+    x, y = (rng.standard_normal(shape, np.float32) for _ in range(2))
+    expected = rg.jit(f)(x, y)
+    found = rg.jit(f, donate="x")(rg.asarray(x), rg.asarray(y))
+    for a, b in zip(found, expected, strict=True):
+        assert np.array_equal(a.numpy(), b.numpy())
+
+
+def test_an_update_that_adds_up_its_loss_is_done_in_place():
+    f = rg.jit(_descended, donate="x")
+    x, y = rg.ones(400_000), rg.ones(400_000)
+    at = where(x)
+    for _ in range(3):
+        x, _ = f(x, y)
+        assert where(x) == at
 
 
 @pytest.mark.parametrize(
@@ -233,8 +272,8 @@ def test_an_interrupt_after_the_write_waits_for_the_results():
         w = step(w, x)
         done = interrupts = 0
         while interrupts < 5:
-            signal.setitimer(signal.ITIMER_REAL, 0.003)
             try:
+                signal.setitimer(signal.ITIMER_REAL, 0.003)
                 while True:
                     w = step(w, x)
                     done += 1

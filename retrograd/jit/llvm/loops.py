@@ -310,11 +310,11 @@ class Writer(Squares):
         """One vector of the loop's body; acc is brought up to date."""
         if loop is self.calls and self.mask is None:
             self._call_ahead()
+        terms = [self.value(r.expr) for r in found]  # before storing: memory may be shared
         for s in loop.body:
             if isinstance(s, Store):
                 self.store(s.buffer, s.index, self.value(s.expr))
-        for i, r in enumerate(found):
-            x = self.value(r.expr)
+        for i, (r, x) in enumerate(zip(found, terms, strict=True)):
             if self.mask is not None:
                 neutral = self._identity(r)
                 x = compute(self.f, "where", [(self.mask,), x, neutral], [r.dtype], r.dtype)

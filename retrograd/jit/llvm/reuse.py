@@ -7,6 +7,7 @@ a call that fails leaves the old values whole.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.kernels import kernels_of
@@ -17,6 +18,8 @@ from retrograd.ops.literal import Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from retrograd.jit.loops.expr import Expr, Kernel, Stmt
 
 __all__ = ["may_fail", "reusable"]
 
@@ -47,23 +50,37 @@ def _safe(routine: Any, v: int, i: int, at: int, last: dict[int, int]) -> bool:
     if last.get(i, -1) != at:
         return last.get(i, -1) < at
     step = routine.steps[at]
-    body = _elementwise(step, i)
-    if body is None:
-        return False
-    writes = [s for s in statements(body) if isinstance(s, Store)]
-    where = {s.index for s in writes if s.buffer.name == v}
-    reads = {e.data[1] for e in expressions(body) if e.op == "load" and e.data[0].name == i}
-    return reads <= where
-
-
-def _elementwise(step: Any, i: int) -> Any:
-    """The statements by which alone a step reads the input i; None if there are others."""
     if isinstance(step, Product):
         known = step.built if step.apart and i not in (step.a.value, step.b.value) else None
-        return known.kernel.body if known else None
-    if not isinstance(step, Loops) or any(isinstance(s, For) for s in step.kernel.body):
-        return None
-    return step.kernel.body
+        return known is not None and _same(known.kernel.body, v, i)
+    if not isinstance(step, Loops) or not _same(step.kernel.body, v, i):
+        return False
+    loops = [s for s in step.kernel.body if isinstance(s, For)]
+    return not loops or any(_ordered(s, step.kernel, v, i) for s in loops)
+
+
+def _same(body: Sequence[Stmt], v: int, i: int) -> bool:
+    """Whether statements read of the input i only what they write of v."""
+    writes = [s for s in statements(body) if isinstance(s, Store)]
+    where = {s.index for s in writes if s.buffer.name == v}
+    return {e.data[1] for e in expressions(body) if _reads(e, i)} <= where
+
+
+def _ordered(loop: For, kernel: Kernel, v: int, i: int) -> bool:
+    """Whether this loop alone reads i, and writes v: each element once, after reading it."""
+    stores = [s for s in loop.body if isinstance(s, Store) and s.buffer.name == v]
+    plain = loop.until is None and not any(isinstance(s, For) for s in loop.body)
+    if len(stores) != 1 or not plain:
+        return False
+    turns = prod(a.extent for a in (*kernel.axes, *loop.axes))
+    others = [s for s in kernel.body if s is not loop]
+    others += loop.body[loop.body.index(stores[0]) + 1 :]
+    once = turns == prod(stores[0].buffer.shape)
+    return once and not any(_reads(e, i) for e in expressions(others))
+
+
+def _reads(e: Expr, i: int) -> bool:
+    return e.op == "load" and e.data[0].name == i
 
 
 def may_fail(graph: Any, step: Any) -> bool:
