@@ -158,5 +158,5 @@ def test_what_lies_beside_results_is_called_for(rng, sizes, batch, monkeypatch):
         run = rg.jit(f, donate=donated)
         given = [rg.asarray(a.copy()) for a in (s, x, w)]
         if not donated:  # in place, a deep product is followed by loops
-            assert "fetch_" in run.lower(*given).compile().program.text
+            assert "beside0" in run.lower(*given).compile().program.text
         assert_close(run(*given), wanted)

@@ -13,7 +13,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 from retrograd.jit.llvm.build import Fn
-from retrograd.jit.llvm.fetch import Fetch
 from retrograd.jit.llvm.gemm_operands import Operands, Spot
 from retrograd.jit.llvm.gemm_pack import Spill
 from retrograd.jit.llvm.gemm_plan import Gemm, Plan, make_plan, wants_swap
@@ -23,6 +22,7 @@ from retrograd.jit.llvm.text import I8, I64, PTR, Int, Module, Val
 
 __all__ = ["Epilogue", "Gemm", "write_gemm"]
 
+LINE = 64  # bytes of a cache line
 FAR = 1 << 20  # bytes of results: what lies beside them is in no near cache
 LONG = 128  # steps of k: rows that the hardware does not call for in time
 KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
@@ -84,6 +84,7 @@ class _Writer(Operands):
     ) -> None:
         super().__init__(f, plan)
         self.finish, self.swapped, self.apart = finish, swapped, apart
+        self.next: list[Val] = []  # what the tile being written calls for
         self.beside: list[int] = []  # buffers that the epilogue reads where results go
         self.spills = not apart and not plan.dots and self.gemm.c[1] != 1
         if self.spills or apart:
@@ -163,18 +164,28 @@ class _Writer(Operands):
                         column = f.integer(f.times(unit, plan.unit))
                         b = self._b(spot, columns[0], panel, column)
                         part = _Part(row, column, height, width, edge)
-                        if plan.calls:
-                            self._call(spot, part, f.sub(panel, f.integer(columns[0])))
+                        turn = (
+                            f.sub(tile, f.integer(rows[0])),
+                            f.sub(panel, f.integer(columns[0])),
+                        )
+                        self.next = self._next(spot, part, turn, rows[1])
                         at = a, b, self._c(spot, row, column)
                         source = self._source_b(spot, column)
                         self._either(spot, at, part, source, (tile, top))
 
-    def _call(self, spot: Spot, part: _Part, panel: Val) -> None:
-        """Call for a part of the rows of A that the next tile reads."""
-        f, plan, gemm = self.f, self.plan, self.gemm
-        after = f.integer(f.plus(part.row, part.height))
-        fetch = Fetch(gemm.type, part.height, plan.depth, gemm.a[0], plan.column_block)
-        f.call(fetch.write(f.module), None, self._source_a(spot, after), panel)
+    def _next(self, spot: Spot, part: _Part, turn: tuple[Val, Val], end: Int) -> list[Val]:
+        """Where what a tile calls for begins: the tile's numbers in its block are `turn`."""
+        f, plan, calls, (tile, panel) = self.f, self.plan, self.plan.calls, turn
+        if calls is None:
+            return []
+        if self.gemm.a[1] == 1:
+            first = f.integer(f.plus(part.row, part.height))
+            skip = f.times(panel, calls.lines * (LINE // self.gemm.size))
+        else:
+            first = f.integer(self._start(plan.rows, end))
+            number = f.plus(f.times(tile, plan.column_block), panel)
+            skip = f.times(number, calls.runs * calls.stride)
+        return [f.at(self._source_a(spot, first), skip, self.gemm.type)]
 
     # -- tiles --------------------------------------------------------------------------
 
@@ -188,7 +199,6 @@ class _Writer(Operands):
     ) -> None:
         """Compute and finish a tile; the first of a block's rows may have to pack B."""
         f, (a, b, c) = self.f, at
-        self._call_beside(spot, c, part)
         if not self.plan.keeps:
             self._tile(spot, at, part)
         else:
@@ -206,7 +216,7 @@ class _Writer(Operands):
         f, plan, gemm = self.f, self.plan, self.gemm
         a, b, c = at
         name = self._function(part, keep=panel is not None)
-        to = [panel] if panel else []
+        to = [*([panel] if panel else []), *self.next, *self._beside(spot, c)]
         where = self.tile if self.spills or self.apart else c
         more = f.const(I64, 0) if self.spills or self.apart else self._more(spot)
         f.call(name, None, a, b, where, spot.depth, more, *to)
@@ -227,19 +237,15 @@ class _Writer(Operands):
         with self.f.when(self._last(spot)):
             self._finish(c, spot.batch, part)
 
-    def _call_beside(self, spot: Spot, c: Val, part: _Part) -> None:
-        """Call for what the epilogue will read, before the last block of k is added up."""
+    def _beside(self, spot: Spot, c: Val) -> list[Val]:
+        """Where what the epilogue will read beside c begins; before the last block of k, c."""
         if not self.beside:
-            return
-        f, gemm = self.f, self.gemm
-        columns = part.columns(self.plan)
-        fetch = Fetch(gemm.type, part.height, columns, gemm.c[0], 1).write(f.module)
-        with f.when(self._last(spot)):
-            start = f.load(PTR, f.at(f.arg("bufs"), 2, I64), 8)
-            skip = f.sub(*(f.convert("ptrtoint", p, I64) for p in (c, start)))
-            for i in self.beside:
-                there = f.load(PTR, f.at(f.arg("bufs"), i, I64), 8)
-                f.call(fetch, None, f.at(there, skip, I8), f.integer(0))
+            return []
+        f, last = self.f, self._last(spot)
+        start = f.load(PTR, f.at(f.arg("bufs"), 2, I64), 8)
+        skip = f.sub(*(f.convert("ptrtoint", p, I64) for p in (c, start)))
+        bases = [f.load(PTR, f.at(f.arg("bufs"), i, I64), 8) for i in self.beside]
+        return [f.select(last, f.at(base, skip, I8), c) for base in bases]
 
     def _last(self, spot: Spot) -> Val:
         """Whether a block of k is the last one."""
@@ -263,7 +269,8 @@ class _Writer(Operands):
         tails = 0 if packed else tail, 0 if inside else tail
         ahead = not plan.pack_a and a[1] == 1 and gemm.k >= LONG
         fetch = plan.fetch and not inside
-        tile = Tile(t, height, width, a, b, c, *tails, ahead, fetch, keep)
+        beside = (len(self.beside), gemm.c[0]) if self.beside else (0, 0)
+        tile = Tile(t, height, width, a, b, c, *tails, ahead, fetch, keep, plan.calls, beside)
         return tile.write(self.f.module)
 
     def _finish(self, c: Val, batch: Val, part: _Part) -> None:

@@ -12,6 +12,8 @@ from itertools import product
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
+from retrograd.jit.llvm.gemm_tile import Calls
+
 if TYPE_CHECKING:
     from retrograd.jit.llvm.machine import Machine
     from retrograd.jit.llvm.text import Type
@@ -167,9 +169,16 @@ class Plan:
         return gemm.k > self.depth and gemm.m * gemm.n * gemm.size > 2 * L2
 
     @property
-    def calls(self) -> bool:
-        """Whether tiles call for the rows of A that are packed next."""
-        return self.pack_a and self.gemm.a[1] == 1
+    def calls(self) -> Calls | None:
+        """What tiles call for: each a part of the rows of A that are packed next."""
+        if not self.pack_a:
+            return None
+        line, (down, deep) = LINE // self.gemm.size, self.gemm.a
+        if deep == 1:  # of the next tile's rows, so many lines beside each panel of B
+            return Calls(down, ceil(self.depth / line / self.column_block))
+        lines = ceil(self.row_block * self.rows.size / line / self.rows.size)
+        steps = ceil(self.depth / (self.row_block * self.column_block))
+        return Calls(lines * line, lines, steps, deep)  # of the next block's, some steps of k
 
     @property
     def height(self) -> int:

@@ -1,14 +1,15 @@
 """Blocks of a matrix product that are held in registers, and what is done to them after.
 
 A tile function has the signature (a, b, c, depth, more): it adds up `depth` steps of k, adds
-what c holds if `more` is 1, and stores. One that keeps b has a `panel` after these. Kernels of
-the same strides share it.
+what c holds if `more` is 1, and stores. After these are the `panel` of one that keeps b, and
+where what it is to call for begins: the `next` of a, what is `beside` c. Kernels of the same
+strides share it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.text import I1, I64, PTR, Int, Module, Type, Val
@@ -16,8 +17,18 @@ from retrograd.jit.llvm.text import I1, I64, PTR, Int, Module, Type, Val
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Dots", "Epilogue", "Finish", "Tile", "multiply_add", "prefetch", "some_lanes"]
+__all__ = [
+    "Calls",
+    "Dots",
+    "Epilogue",
+    "Finish",
+    "Tile",
+    "multiply_add",
+    "prefetch",
+    "some_lanes",
+]
 
+LINE = 512  # bits of a cache line
 AHEAD = 16  # rows, in other pages than those read now, that are called for
 SIGNATURE = [("a", PTR), ("b", PTR), ("c", PTR), ("depth", I64), ("more", I64)]
 
@@ -63,6 +74,15 @@ def prefetch(f: Fn, at: Val, *, near: bool = True) -> None:
     f.emit(f"call void @llvm.prefetch.p0({at}, i32 0, i32 {3 if near else 2}, i32 1)")
 
 
+class Calls(NamedTuple):
+    """Cache lines that a tile calls for, a few for each of its rows; distances in elements."""
+
+    step: int  # from those of a row to those of the next
+    lines: int  # side by side
+    runs: int = 1  # of such lines, `stride` apart
+    stride: int = 0
+
+
 @dataclass(frozen=True)
 class Tile:
     """rows x vectors of results; lanes run along columns."""
@@ -78,6 +98,8 @@ class Tile:
     ahead: bool = False  # whether to call for the rows of the next tile
     fetch: bool = False  # whether to call for c, which is far away, before it is needed
     keep: bool = False  # whether to copy what is read of b to a dense `panel`
+    calls: Calls | None = None  # what to call for, from `next` on
+    beside: tuple[int, int] = (0, 0)  # arrays to call for like c, and their stride of rows
 
     @property
     def name(self) -> str:
@@ -85,33 +107,77 @@ class Tile:
         shape = f"{self.type.suffix}_{self.rows}x{self.vectors}"
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
-        return f"gemm_tile_{shape}_{strides}_{tails}_{self.ahead:d}{self.fetch:d}{self.keep:d}"
+        flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}"
+        calls = "_".join(map(str, (*self.beside, *(self.calls or ()))))
+        return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{calls}"
 
     def write(self, module: Module) -> str:
         """Put the function into the module, unless it is there; its name."""
         return module.once(self.name, lambda: self._write(module))
 
     def _write(self, module: Module) -> None:
-        args = [*SIGNATURE, ("panel", PTR)] if self.keep else SIGNATURE
+        more = ["panel"] * self.keep + ["next"] * (self.calls is not None)
+        more += [f"beside{n}" for n in range(self.beside[0])]
+        args = [*SIGNATURE, *((name, PTR) for name in more)]
         f = Fn(module, self.name, args, attributes="nounwind noinline")
         lanes = module.machine.lanes(self.type.bits // 8)
         zeros = [f.zero(self.type.by(lanes))] * (self.rows * self.vectors)
-        if self.fetch:
-            for at, _ in self._spots(f):
-                prefetch(f, at, near=False)
-        with f.loop(0, f.arg("depth"), carry=[f.arg("a"), f.arg("b"), *zeros]) as loop:
-            a, b, *sums = loop.carry
-            if self.ahead:
-                self._call_ahead(f, loop.i)
-            self._step(f, a, b, loop.i, sums)
-            loop.next = [f.at(a, self.a[1], self.type), f.at(b, self.b, self.type), *sums]
+        sums = self._summed(f, [f.arg("a"), f.arg("b"), *zeros])
         # A loop of at most one turn is a branch with results.
-        with f.loop(0, f.arg("more"), carry=loop.results[2:]) as again:
+        with f.loop(0, f.arg("more"), carry=sums) as again:
             pairs = zip(again.carry, self._spots(f), strict=True)
             again.next = [f.add(load_some(f, x.type, at, tail), x) for x, (at, tail) in pairs]
         for x, (at, tail) in zip(again.results, self._spots(f), strict=True):
             store_some(f, x, at, tail)
         f.done()
+
+    def _summed(self, f: Fn, ends: list[Val]) -> list[Val]:
+        """All steps of k. What comes from afar is called for on the way, some for each row.
+
+        Called for all at once, it would be waited for: a core has 16 lines under way at most.
+        """
+        depth, kinds = f.arg("depth"), self._far(f)
+        if not kinds:
+            return self._steps(f, 0, depth, ends)[2:]
+        each = f.div(depth, f.const(I64, self.rows))
+        places = [start for start, _, _ in kinds]
+        with f.loop(0, self.rows, carry=[*places, *ends]) as row:
+            here = row.carry[: len(kinds)]
+            for at, (_, calls, near) in zip(here, kinds, strict=True):
+                self._call(f, at, calls, near=near)
+            on = [f.at(p, k[1].step, self.type) for p, k in zip(here, kinds, strict=True)]
+            first = f.mul(row.i, each)
+            steps = self._steps(f, first, f.add(first, each), row.carry[len(kinds) :])
+            row.next = [*on, *steps]
+        done = f.times(each, self.rows)
+        return self._steps(f, done, depth, row.results[len(kinds) :])[2:]
+
+    def _far(self, f: Fn) -> list[tuple[Val, Calls, bool]]:
+        """Where what is far away begins, which lines of it, and if they are needed here."""
+        lanes = self.vectors * f.machine.lanes(self.type.bits // 8)
+        lines = -(-lanes * self.type.bits // LINE)
+        found = [(f.arg("c"), Calls(self.c, lines), True)] if self.fetch else []
+        if self.calls is not None:
+            found.append((f.arg("next"), self.calls, False))
+        count, stride = self.beside
+        beside = [f.arg(f"beside{n}") for n in range(count)]
+        return found + [(start, Calls(stride, lines), False) for start in beside]
+
+    def _call(self, f: Fn, at: Val, calls: Calls, *, near: bool) -> None:
+        for run in range(calls.runs):
+            for n in range(calls.lines):
+                spot = run * calls.stride + n * (LINE // self.type.bits)
+                prefetch(f, f.at(at, spot, self.type), near=near)
+
+    def _steps(self, f: Fn, low: Int, high: Int, ends: list[Val]) -> list[Val]:
+        """Some steps of k; what goes round are places in a and b, and sums."""
+        with f.loop(low, high, carry=ends) as loop:
+            a, b, *sums = loop.carry
+            if self.ahead:
+                self._call_ahead(f, loop.i)
+            self._step(f, a, b, loop.i, sums)
+            loop.next = [f.at(a, self.a[1], self.type), f.at(b, self.b, self.type), *sums]
+        return list(loop.results)
 
     def _step(self, f: Fn, a: Val, b: Val, k: Val, sums: list[Val]) -> None:
         t, last = sums[0].type, self.vectors - 1

@@ -65,8 +65,8 @@ class Squares(Walks):
         for buffer, ix in self.wanted:
             t = in_memory(buffer.dtype)
             spot, step, _ = self._ends(buffer, ix, axis)
-            fetch = Fetch(t, n, n, step, 1).write(f.module)
-            f.call(fetch, None, f.at(spot, n * step, t), f.integer(0))
+            fetch = Fetch(t, n, n, step).write(f.module)
+            f.call(fetch, None, f.at(spot, n * step, t))
 
     @abstractmethod
     def _strips(self, axis: Axis, low: Any, high: Any, body: Callable[[], None]) -> None: ...
