@@ -89,7 +89,7 @@ def _promise(found: dict[str, Any]) -> dict[str, Any]:
         "taken - predicted, bytes": f"{min(peaks):.0f} to {max(peaks):.0f}",
         "process - taken, MB": f"{min(more):.1f} to {max(more):.1f}",
         "predicted time / measured": f"{min(times):.2f} to {max(times):.2f}",
-        "to plan, s": f"{found['plan']['took']:.1f}",
+        "s to compile, measure and plan": f"{found['plan']['took']:.1f}",
     }
 
 
