@@ -9,6 +9,7 @@ is needed to make it runs first, in order.
 from __future__ import annotations
 
 import heapq
+from math import inf
 from typing import TYPE_CHECKING
 
 from retrograd.memory.problem import Problem, Schedule, rounded
@@ -16,7 +17,7 @@ from retrograd.memory.problem import Problem, Schedule, rounded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["NoRoomError", "scheduled"]
+__all__ = ["Meter", "NoRoomError", "scheduled"]
 
 _NEIGHBOURS = 16  # of a value that are looked at
 
@@ -25,16 +26,38 @@ class NoRoomError(Exception):
     """The units do not fit in the bytes, by this way of choosing."""
 
 
-def scheduled(problem: Problem, room: int, order: Sequence[int], far: float) -> Schedule | None:
+class Meter:
+    """Work that may still be done: operands of units, and values that are looked at."""
+
+    def __init__(self, left: float = inf) -> None:
+        self.left = left
+
+    def spend(self, work: float) -> None:
+        """Do so much; more than is left is not done."""
+        self.left -= work
+        if self.left < 0:
+            raise NoRoomError
+
+
+def scheduled(
+    problem: Problem,
+    room: int,
+    order: Sequence[int],
+    far: float,
+    meter: Meter | None = None,
+) -> Schedule | None:
     """A schedule in which at most `room` bytes live at once, if this way finds one.
 
     `order` is a working order of the units. `far` says how much the time to the next use
     counts when something must be dropped: 0 not at all, 1 as much as bytes.
     """
+    run = _Run(problem, room, order, far)
+    run.meter = meter or run.meter
     try:
-        return Schedule(problem, tuple(_Run(problem, room, order, far).runs))
+        run.walk(order)
     except NoRoomError:
         return None
+    return Schedule(problem, tuple(run.runs))
 
 
 class _Run:
@@ -65,6 +88,10 @@ class _Run:
         self.version = [0] * len(self.nbytes)
         self.locks: dict[int, int] = {}
         self.runs: list[int] = []
+        self.meter = Meter()
+
+    def walk(self, order: Sequence[int]) -> None:
+        """All units of the order."""
         for self.now, u in enumerate(order):
             self.step(u)
             for v in self.later.pop(self.now, ()):
@@ -125,6 +152,7 @@ class _Run:
     def execute(self, u: int) -> None:
         """Run a unit: make room, note what now lives, let go of what nobody reads again."""
         unit = self.problem.all_units[u]
+        self.meter.spend(len(unit.reads) + len(unit.writes))
         fresh = [v for v in unit.writes if v not in self.here and v not in self.problem.held]
         need = sum(self.nbytes[v] for v in fresh)
         space = rounded(unit.workspace) if unit.workspace else 0
@@ -190,6 +218,7 @@ class _Run:
         """Drop the value that costs least."""
         aside = []
         while self.heap:
+            self.meter.spend(1)
             score, version, v = heapq.heappop(self.heap)
             if version != self.version[v] or v not in self.here:
                 continue
@@ -219,6 +248,7 @@ class _Run:
             return
         t, look = self.uses[v][-1], [v]
         while look:
+            self.meter.spend(1)
             for r in self.problem.all_units[self.maker(look.pop())].reads:
                 if r in self.problem.held:
                     continue

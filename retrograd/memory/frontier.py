@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt, log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from retrograd.memory.evict import scheduled
+from retrograd.memory.evict import Meter, scheduled
 from retrograd.memory.exact import FEW, smallest
 from retrograd.memory.layout import layout
 from retrograd.memory.orders import early
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     from retrograd.memory.problem import Problem
 
-__all__ = ["Choice", "cheapest", "frontier"]
+__all__ = ["WORK", "Choice", "cheapest", "frontier"]
 
-_WALKED = 25_000  # units, in all walks of the search: what bounds its time
-_SEVERAL = 1_000  # units, up to which each room is tried in several ways, and once more
+WORK = 120_000  # operands, in all walks and layouts of a search: what bounds its time
+_BELOW = 0.5  # of it, to look for the smallest plan; the rest is to improve the others
+_ROOMS = 22  # bytes that are looked at, at most
+_SEVERAL = 1_000  # units, up to which a plan that is laid out too large is tried once more
+_TIMES = 5  # what a room costs, times a walk that drops nothing
 _NEAR = 0.01  # of the smallest: a gap that is not worth a walk
 
 
@@ -49,7 +52,7 @@ def frontier(problem: Problem, fixed: int = 0) -> list[Choice]:
     between these: what people ask for.
     """
     found = [_laid(Schedule(problem, tuple(order))) for order in _orders(problem)]
-    _search(problem, min(c.size for c in found), fixed, found)
+    _Search(problem, found).run(fixed)
     if len(problem.all_units) <= FEW:
         found.append(_laid(smallest(problem)))
     return _best(found)
@@ -67,55 +70,77 @@ def _orders(problem: Problem) -> list[Sequence[int]]:
     return [given] if other == given else [other, given]
 
 
-def _search(problem: Problem, top: int, fixed: int, found: list[Choice]) -> None:
-    """Add plans at bytes between the bound and `top`."""
-    low, least = problem.bound, top
-    if top <= low or not low:
-        return
-    ways = _ways(problem)
-    walks = max(5, min(30, _WALKED // max(1, len(problem.units))))
-    rooms = max(3, walks * 3 // 4)
-    halves = max(1, round(rooms / log2(top / low)))  # rooms from the whole to its half
-    for k in range(1, rooms + 1):
-        room = max(low, int((top + fixed) * 0.5 ** (k / halves)) - fixed)
-        if not _at(problem, room, ways, found):
-            low = max(low, room)
-            break
-        least = min(c.size for c in found)
-    for _ in range(walks - rooms):  # halve the gap between what fits and what does not
-        room = isqrt(low * least)
-        if not low < room < least or least - low < least * _NEAR:
+class _Search:
+    """Plans in less and less room, then in more ways, until the work allowed is done."""
+
+    def __init__(self, problem: Problem, found: list[Choice]) -> None:
+        self.problem, self.found = problem, found
+        self.meter = Meter(WORK)
+        self.once = 1 + sum(len(u.reads) + len(u.writes) for u in problem.units)
+        # orders to walk in, and how much distance counts; what fitted last comes first
+        orders, fars = _orders(problem), (1.0, 0.5, 0.0)
+        self.kinds = [(order, far) for far in fars for order in orders]
+        self.ways = list(range(len(self.kinds)))
+        self.tried: set[tuple[int, int]] = set()  # ways and rooms
+
+    @property
+    def least(self) -> int:
+        """Bytes of the smallest plan so far."""
+        return min(c.size for c in self.found)
+
+    def run(self, fixed: int) -> None:
+        """Add plans at bytes between the bound and what is found."""
+        low, top = self.problem.bound, self.least
+        if top <= low or not low:
             return
-        if _at(problem, room, ways, found) and min(c.size for c in found) < least:
-            least = min(c.size for c in found)
-        else:
-            low = room
+        count = max(3, min(_ROOMS, WORK // (_TIMES * self.once)))
+        halves = max(1, round(count / log2(top / low)))  # rooms from the whole to its half
+        rooms = []
+        for k in range(1, count + 1):
+            room = max(low, int((top + fixed) * 0.5 ** (k / halves)) - fixed)
+            if not self.fits(room):
+                low = max(low, room)
+                break
+            rooms.append((k % halves > 0, k, room))
+        self.below(low, self.meter.left - WORK * _BELOW)
+        for _, _, room in sorted(rooms):  # halves and quarters first
+            for way in self.ways:
+                if self.meter.left > 0 and (way, room) not in self.tried:
+                    self.walk(room, way)
 
+    def below(self, low: int, until: float) -> None:
+        """Halve the gap between the smallest that fits and what does not."""
+        while self.meter.left > until:
+            least = self.least
+            room = isqrt(low * least)
+            if not low < room < least or least - low < least * _NEAR:
+                return
+            if not (self.fits(room) and self.least < least):
+                low = room
 
-def _ways(problem: Problem) -> list[tuple[Sequence[int], float]]:
-    """Orders to walk in, and how much distance counts."""
-    orders = _orders(problem)
-    if len(problem.units) > _SEVERAL:
-        return [(orders[0], 1.0)]
-    return [(order, far) for order in orders for far in (1.0, 0.5, 0.0)]
+    def fits(self, room: int) -> bool:
+        """Whether some way finds a plan in so many bytes; the first that does is added."""
+        for way in self.ways:
+            if self.meter.left > 0 and self.walk(room, way):
+                self.ways.remove(way)
+                self.ways.insert(0, way)
+                return True
+        return False
 
-
-def _at(problem: Problem, room: int, ways: Sequence[Any], found: list[Choice]) -> bool:
-    """Add plans in which no more than `room` bytes live at once; whether there are any."""
-    fits = False
-    for order, far in ways:
-        schedule = scheduled(problem, room, order, far)
+    def walk(self, room: int, way: int, *, again: bool = True) -> bool:
+        """Add a plan in which no more than `room` bytes live at once, if this way finds one."""
+        self.tried.add((way, room))
+        schedule = scheduled(self.problem, room, *self.kinds[way], self.meter)
         if schedule is None:
-            continue
-        fits = True
+            return False
         # a layout takes as long as the walk: only for what nothing beats so far
-        if _beaten(schedule, found):
-            continue
-        found.append(_laid(schedule))
-        above = found[-1].size - room if len(ways) > 1 else 0
-        if above > 0 and (less := scheduled(problem, room - above, order, far)) is not None:
-            found.append(_laid(less))
-    return fits
+        if not _beaten(schedule, self.found):
+            self.meter.left -= self.once
+            self.found.append(_laid(schedule))
+            above = self.found[-1].size - room
+            if again and above > 0 and len(self.problem.units) <= _SEVERAL:
+                self.walk(room - above, way, again=False)
+        return True
 
 
 def _beaten(schedule: Schedule, found: Sequence[Choice]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from retrograd.memory.problem import profile, rounded
 
 if TYPE_CHECKING:
@@ -85,17 +87,19 @@ def _longest_first(spans: Sequence[Span]) -> tuple[dict[object, int], int]:
 
 def _lowest(spans: Sequence[Span]) -> tuple[dict[object, int], int]:
     """Each in turn as low as it fits."""
-    placed: list[tuple[int, int, Span]] = []  # start, end
-    for span in spans:
-        need, start = rounded(span.nbytes), 0
-        for low, high, s in placed:
-            if s.first <= span.last and span.first <= s.last:
-                if start + need <= low:
-                    break
-                start = max(start, high)
-        insort(placed, (start, start + need, span), key=lambda p: p[:2])
-    offsets: dict[object, int] = {s.name: start for start, _, s in placed}
-    return offsets, max((end for _, end, _ in placed), default=0)
+    first, last, low, high = np.zeros((4, len(spans)), np.int64)
+    for n, span in enumerate(spans):
+        need = rounded(span.nbytes)
+        beside = np.flatnonzero((first[:n] <= span.last) & (last[:n] >= span.first))
+        beside = beside[np.argsort(low[beside])]
+        # what is below each of them, all below it taken: the first gap that is wide enough
+        floor = np.zeros(len(beside) + 1, np.int64)
+        np.maximum.accumulate(high[beside], out=floor[1:])
+        gaps = floor[:-1] + need <= low[beside]
+        at = floor[np.argmax(gaps) if gaps.any() else -1]
+        first[n], last[n], low[n], high[n] = span.first, span.last, at, at + need
+    offsets = dict(zip((s.name for s in spans), low.tolist(), strict=True))
+    return offsets, int(max(high, default=0))
 
 
 def exactly(

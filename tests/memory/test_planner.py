@@ -4,13 +4,14 @@ from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retrograd.memory.bound import proven
-from retrograd.memory.evict import scheduled
+from retrograd.memory.evict import Meter, scheduled
 from retrograd.memory.exact import smallest
-from retrograd.memory.frontier import cheapest, frontier
+from retrograd.memory.frontier import WORK, cheapest, frontier
 from retrograd.memory.layout import layout
 from retrograd.memory.orders import early
 from retrograd.memory.problem import Problem, Schedule, Span, Unit, rounded
@@ -86,6 +87,22 @@ def test_more_budget_never_recomputes_more(problem, budgets):
     assert costs == sorted(costs, reverse=True)
     for b, c in zip(sorted(budgets), found, strict=True):
         assert c is None or c.size <= b
+
+
+@pytest.mark.parametrize("length", [20, 200, 1000, 2500])
+def test_the_work_of_a_search_is_bounded_whatever_the_size(length, monkeypatch):
+    """Times follow from counts: all walks together look at so many operands, and then end."""
+    spent = []
+    spend = Meter.spend
+
+    def counted(self, work):
+        spent.append(work)
+        spend(self, work)
+
+    monkeypatch.setattr(Meter, "spend", counted)
+    choices = frontier(chain(length))
+    assert sum(spent) <= WORK + max(spent)
+    assert choices[0].size < choices[-1].size / 4
 
 
 @given(problems(most=30), st.integers(64, 8000))
