@@ -50,7 +50,8 @@ class Fn:
         self.module, self.name, self.result = module, name, result
         self.machine = module.machine
         self.parameters = list(args)
-        self.attributes, self.linkage = attributes, linkage
+        tune = f' "tune-cpu"="{module.machine.tune}"' if module.machine.tune else ""
+        self.attributes, self.linkage = attributes + tune, linkage
         self.lines: list[str] = []
         self.allocas: list[str] = []
         self.count = 0

@@ -9,8 +9,8 @@ from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.text import I1, I8, I64, LINE, PTR, Int, Type, Val
 from retrograd.jit.llvm.values import Num, in_memory, narrowed, widened
-from retrograd.jit.loops.analyse import shared
 from retrograd.jit.loops.index import Axis, Dynamic, Quotient
+from retrograd.jit.loops.lanes import lane_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -78,9 +78,39 @@ class Places(ABC):
         op = f.div if isinstance(atom, Quotient) else f.rem
         return op(x, by, signed=False)
 
+    def _apart(self, ix: Ix) -> list[int] | None:
+        """How far lanes are from the first one, if that is known."""
+        return lane_offsets(ix, self.vector, self.lanes) if self.vector and self.lanes else None
+
+    def _first(self, ix: Ix) -> Int | None:
+        """The index of the first lane; None if only that of all is to be had."""
+        f = self.f
+        found: Int = ix.const
+        for atom, c in ix.terms.items():
+            if isinstance(atom, Axis):
+                x: Int | None = self.at.get(atom, 0)
+            elif isinstance(atom, Dynamic):
+                x = self._atom(atom)
+                x = None if x.type.lanes else x
+            else:
+                x = self._first(atom.of)
+                if x is not None:
+                    op = f.div if isinstance(atom, Quotient) else f.rem
+                    x = op(f.integer(x), f.integer(atom.by), signed=False)
+            if x is None:
+                return None
+            found = f.plus(found, f.times(x, c))
+        return found
+
     def number_of(self, ix: Ix) -> Val:
         """An index as integers: a scalar where lanes agree."""
         f = self.f
+        apart = self._apart(ix)
+        if apart is not None and (first := self._first(ix)) is not None:
+            x = f.integer(first)
+            if not any(apart):
+                return x
+            return f.add(f.splat(x, self.lanes), f.vector(I64.by(self.lanes), apart))
         base, step, rest = self.spread(ix)
         if not step and rest is None:
             return f.integer(base)
@@ -137,40 +167,57 @@ class Places(ABC):
 
     def _load(self, base: Val, ix: Ix, t: Type) -> Val:
         f = self.f
+        apart = self._apart(ix)
+        if apart is not None and (found := self._near(base, ix, apart, t)):
+            return found
         first, step, rest = self.spread(ix)
         if rest is None and step == 0:
             return self._uniform(base, first, t)
-        if rest is None and step == 1:
-            return self._row(f.at(base, first, t), t, self._on())
-        found = self._repeated(base, ix, t)
-        if found is not None:
-            return found
         return f.gather(t.by(self.lanes), base, self._lanes_of(first, step, rest), self._on())
 
-    def _repeated(self, base: Val, ix: Ix, t: Type) -> Val | None:
-        """Elements that several lanes in a row share: one for all of them, or one for each few.
+    def _near(self, base: Val, ix: Ix, apart: list[int], t: Type) -> Val | None:
+        """Elements of lanes that lie close together: read in one piece, then put in order.
 
-        Vectors begin at multiples of their length.
+        None if they do not.
         """
-        f, vector = self.f, self.vector
-        if vector is None or self.mask is not None:
+        low, span = min(apart), max(apart) - min(apart) + 1
+        if span > 2 * self.lanes:
             return None
-        atom = shared(ix, vector)
-        if atom is None:
+        first = self._first(ix + low)
+        if first is None:
             return None
-        others = type(ix)(ix.const, {a: c for a, c in ix.terms.items() if a is not atom})
-        first, step, rest = self.spread(others)
-        if step or rest is not None:
-            return None
-        at = f.integer(self.at[vector])
-        at = f.div(at, f.const(at.type, atom.by), signed=False)
-        spot = f.at(base, f.plus(first, f.times(at, ix.terms[atom])), t)
-        if atom.by % self.lanes == 0:
-            return f.load(t, spot)
-        if self.lanes % atom.by or ix.terms[atom] != 1:
-            return None
-        few = f.load(t.by(self.lanes // atom.by), spot)
-        return f.shuffle(few, None, [n // atom.by for n in range(self.lanes)])
+        if span == 1:
+            return self._uniform(base, first, t)
+        spot = self.f.at(base, first, t)
+        if apart == list(range(self.lanes)):
+            return self._row(spot, t, self._on())
+        return self._woven(spot, [n - low for n in apart], t)
+
+    def _woven(self, spot: Val, picks: list[int], t: Type) -> Val:
+        """Elements of the run that begins at spot, by number; the others are not touched."""
+        f, on = self.f, self._on()
+        if self.streams:
+            prefetch(f, f.at(spot, AHEAD, I8))
+        run = t.by(1 << max(picks).bit_length())
+        if on is None and set(picks) == set(range(run.lanes)):
+            return f.shuffle(f.load(run, spot), None, picks)
+        wanted = f.const(I1.by(self.lanes), 1) if on is None else on
+        return f.shuffle(f.masked_load(run, spot, self._read(wanted, picks, run)), None, picks)
+
+    def _read(self, on: Val, picks: list[int], run: Type) -> Val:
+        """Which elements of a run are read: those that a lane which is on picks."""
+        f = self.f
+        off = f.zero(on.type)
+        readers: list[list[int]] = [[] for _ in range(run.lanes)]
+        for lane, place in enumerate(picks):
+            readers[place].append(lane)
+        found: Val | None = None
+        for turn in range(max(map(len, readers))):
+            lanes = [r[turn] if turn < len(r) else self.lanes for r in readers]
+            some = f.shuffle(on, off, lanes)
+            found = some if found is None else f.bitwise("or", found, some)
+        assert found
+        return found
 
     def _on(self) -> Val | None:
         """The mask of the lanes that are on, as a vector."""
