@@ -70,9 +70,10 @@ def plain(a: np.ndarray) -> np.ndarray:
 
 # -- how: on cache lines ----------------------------------------------------------------------
 # NumPy's memory begins anywhere. A vector across two lines takes two loads: products of small
-# matrices run a fifth slower on such operands. Large arrays of NumPy begin just behind the start
-# of a page. If a result did so too, loads would meet what look like stores of the numbers before
-# them, and wait: results begin half a page later (exp of 16M numbers: 0.97 ns each, now 0.28).
+# matrices run a fifth slower on such operands. Large arrays of NumPy begin just behind the
+# start of a page. If a result did so too, loads would meet what look like stores of the numbers
+# before them, and wait: results begin half a page later (exp of 16M numbers took four times
+# as long).
 
 
 class Block(ctypes.Array):  # type: ignore[type-arg]

@@ -32,7 +32,8 @@ def value(ix, at):
         else:
             inner = value(atom.of, at)
             assert inner >= 0
-            total += times * (inner // atom.by if isinstance(atom, Quotient) else inner % atom.by)
+            whole, rest = divmod(inner, atom.by)
+            total += times * (whole if isinstance(atom, Quotient) else rest)
     return total
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retrograd.jit.loops.expr import Buffer, Kernel
     from retrograd.jit.loops.index import Axis, Ix
 
-__all__ = ["Ahead", "rows_ahead"]
+__all__ = ["Ahead", "loop_of", "rows_ahead"]
 
 
 class Ahead(NamedTuple):
@@ -42,3 +42,9 @@ def rows_ahead(kernel: Kernel, axis: Axis | None) -> tuple[For | None, list[Ahea
         and (step := stride(ix, rows[-1]))
     ]
     return loops[1], found
+
+
+def loop_of(kernel: Kernel) -> Axis | None:
+    """The axis that the only loop of a kernel goes along."""
+    loops = [s for s in kernel.body if isinstance(s, For)]
+    return loops[0].axes[-1] if len(loops) == 1 and loops[0].axes else None

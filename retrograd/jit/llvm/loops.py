@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.jit.llvm.ahead import rows_ahead
+from retrograd.jit.llvm.ahead import loop_of, rows_ahead
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.gemm_tile import prefetch
@@ -100,6 +100,7 @@ class Writer(Squares):
         along = self.vector if self.lanes and not self.vertical else None
         self.kept = Kept(f, kernel, along, self.lanes)
         self.calls, self.ahead = rows_ahead(kernel, along) if large else (None, [])
+        self.down = loop_of(kernel) if large and self.vertical else None
 
     def _width(self) -> int:
         """Lanes: as many as fit of the smallest float, or of 4 bytes where there is none."""

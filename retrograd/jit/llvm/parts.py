@@ -32,11 +32,20 @@ def together(kernel: Kernel, vector: Axis, lanes: int, registers: int) -> int:
     rest = prod(a.extent for a in kernel.axes if a is not vector)
     sums = len(assigned(kernel.body)[0])
     enough = ENOUGH // 2 if jumps(kernel) else ENOUGH  # a jump is worth more than one line
-    for many in (4, 2):
+    # A sum of what is read takes no registers besides; a kilobyte of each row streams.
+    bare = _bare(kernel, sums)
+    for many in (16, 8, 4, 2) if bare else (4, 2):
         strips, odd = divmod(vector.extent, lanes * many)
-        if not odd and many * (sums + 4) <= registers and rest * strips >= enough:
+        fits = many * (sums + (1 if bare else 4)) <= registers
+        if not odd and fits and rest * strips >= enough:
             return many
     return 1
+
+
+def _bare(kernel: Kernel, sums: int) -> bool:
+    """Whether loops do nothing but add what they read to sums, or take the larger."""
+    loops = [s for s in kernel.body if isinstance(s, For)]
+    return sum(e.op not in ("load", "var") for e in expressions(loops)) <= sums
 
 
 def deep(kernel: Kernel) -> bool:

@@ -9,6 +9,7 @@ from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.text import I1, I8, I64, LINE, PTR, Int, Type, Val
 from retrograd.jit.llvm.values import Num, in_memory, narrowed, widened
+from retrograd.jit.loops.analyse import stride
 from retrograd.jit.loops.index import Axis, Dynamic, Quotient
 from retrograd.jit.loops.lanes import lane_offsets
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Places"]
 
 AHEAD = 2048  # bytes between what is read and what is called for, in buffers that stream
+FAR, ROWS = 1024, 16  # bytes from row to row that no CPU looks ahead by; rows to call for
 
 
 class Places(ABC):
@@ -39,6 +41,7 @@ class Places(ABC):
         self.bounds: dict[Axis, tuple[Val, Val]] = {}
         self.mask: Val | None = None
         self.streams = False  # whether buffers are run through once, from end to end
+        self.down: Axis | None = None  # the loop that goes down large columns
         self.past: dict[Val, Val] = {}  # whether stores to a buffer go past the caches
         self.first = 0  # number of the first node, in the status word
         self.faults = Faults()
@@ -190,8 +193,15 @@ class Places(ABC):
             return self._uniform(base, first, t)
         spot = self.f.at(base, first, t)
         if apart == list(range(self.lanes)):
+            self._call_below(ix, spot, t.bits // 8)
             return self._row(spot, t, self._on())
         return self._woven(spot, [n - low for n in apart], t)
+
+    def _call_below(self, ix: Ix, spot: Val, size: int) -> None:
+        """Call for what a loop down a column will read, some rows further."""
+        step = (stride(ix, self.down) or 0) * size if self.down else 0
+        for line in range(0, self.lanes * size if step >= FAR else 0, LINE):
+            prefetch(self.f, self.f.at(spot, step * ROWS + line, I8), near=False)
 
     def _woven(self, spot: Val, picks: list[int], t: Type) -> Val:
         """Elements of the run that begins at spot, by number; the others are not touched."""

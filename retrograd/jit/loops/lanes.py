@@ -18,7 +18,7 @@ __all__ = ["lane_offsets"]
 
 
 def lane_offsets(ix: Ix, vector: Axis, lanes: int) -> list[int] | None:
-    """What each lane's index is more than the first one's; None if that is not always the same."""
+    """What each lane's index is more than the first one's; None if that may change."""
     found = [0] * lanes
     for atom, times in ix.terms.items():
         each = _offsets(atom, vector, lanes)
