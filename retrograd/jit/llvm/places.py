@@ -149,7 +149,9 @@ class Places(ABC):
         f, (first, step, rest) = self.f, self.spread(ix)
         if rest is not None or step != 2:
             return [self._load(base, ix + p, t) for p in range(2)]
-        spots = [f.at(base, f.plus(first, k * self.lanes), t) for k in range(2)]
+        spots = [
+            self._there(f.at(base, f.plus(first, k * self.lanes), t), base) for k in range(2)
+        ]
         a, b = (self._row(at, t, on) for at, on in zip(spots, self._twice(), strict=True))
         return [f.shuffle(a, b, range(p, 2 * self.lanes, 2)) for p in range(2)]
 
@@ -191,11 +193,19 @@ class Places(ABC):
             return None
         if span == 1:
             return self._uniform(base, first, t)
-        spot = self.f.at(base, first, t)
+        spot = self._there(self.f.at(base, first, t), base)
         if apart == list(range(self.lanes)):
             self._call_below(ix, spot, t.bits // 8)
             return self._row(spot, t, self._on())
         return self._woven(spot, [n - low for n in apart], t)
+
+    def _there(self, spot: Val, base: Val) -> Val:
+        """A place to read at, whichever lanes are on: where none is, it may be no memory.
+
+        AMD's CPUs take hundreds of cycles for a masked load there, though it reads nothing.
+        """
+        on = self._some()
+        return spot if on is None else self.f.select(on, spot, base)
 
     def _call_below(self, ix: Ix, spot: Val, size: int) -> None:
         """Call for what a loop down a column will read, some rows further."""
