@@ -221,12 +221,13 @@ class Places(ABC):
         run = t.by(1 << max(picks).bit_length())
         if on is None and set(picks) == set(range(run.lanes)):
             return f.shuffle(f.load(run, spot), None, picks)
-        wanted = f.const(I1.by(self.lanes), 1) if on is None else on
-        return f.shuffle(f.masked_load(run, spot, self._read(wanted, picks, run)), None, picks)
+        return f.shuffle(f.masked_load(run, spot, self._read(on, picks, run)), None, picks)
 
-    def _read(self, on: Val, picks: list[int], run: Type) -> Val:
+    def _read(self, on: Val | None, picks: list[int], run: Type) -> Val:
         """Which elements of a run are read: those that a lane which is on picks."""
         f = self.f
+        if on is None:
+            return f.vector(I1.by(run.lanes), [n in picks for n in range(run.lanes)])
         off = f.zero(on.type)
         readers: list[list[int]] = [[] for _ in range(run.lanes)]
         for lane, place in enumerate(picks):
