@@ -20,7 +20,7 @@ REASONS = {
     "running product": "as the running sum; the gradient is two more such walks",
     "running maximum": "as the running sum; the gradient adds at places found by another walk",
     "sort": "NumPy sorts on one thread; the gradient sorts again, with places",
-    "select": "NumPy selects on one thread",
+    "select": "a kernel that counts; its gradient is added to zeros",
     "few": "a kernel; its gradient is added to zeros by NumPy, on one thread",
     "gather": "a kernel each way; most of the time is in adding at the indices",
     "rows": "a kernel each way, which copy rows and add rows: nine tenths of the time",

@@ -18,6 +18,7 @@ from retrograd.jit.llvm.pair_sums import PairPullKernels, PairSumKernels
 from retrograd.jit.llvm.pairs import PairsKernels
 from retrograd.jit.llvm.pooling_kernels import PoolKernels, SpanKernels
 from retrograd.jit.llvm.qr_kernels import QrKernels
+from retrograd.jit.llvm.rank_kernels import RankKernels
 from retrograd.jit.llvm.recurrent import RecurrentGradKernels, RecurrentKernels
 from retrograd.jit.llvm.selective_kernels import ScanBackKernels, ScanKernels
 from retrograd.jit.llvm.ssd_kernels import (
@@ -63,6 +64,7 @@ KERNELS: dict[str, type[Kernels]] = {
     "pair sums back": PairPullKernels,
     "pairs within": PairsKernels,
     "pool": PoolKernels,
+    "ranks": RankKernels,
     "recurrent": RecurrentKernels,
     "recurrent back": RecurrentGradKernels,
     "selective scan": ScanKernels,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from retrograd.core.spec import Spec
 
-__all__ = ["MOST", "TIMES", "Few", "Lists", "TopkKernels"]
+__all__ = ["MOST", "TIMES", "Few", "Lists", "TopkKernels", "ordered"]
 
 MOST = 96  # held elements: each that comes moves them all
 TIMES = 4  # times as many elements in a row: fewer are sorted as well
@@ -79,6 +79,16 @@ def _write(few: Few, rows: int) -> KernelInfo:
     f.done()
     moved = rows * (few.length * few.size + few.k * (few.size + 8))
     return KernelInfo(few.name, chunks, few.scratch, flops, moved)
+
+
+def ordered(f: Fn, x: Val) -> Val:
+    """Floats as integers in the same order: NaN the largest, and both zeros equal."""
+    bits = f.bits(f.add(x, f.zero(x.type)))  # -0.0 becomes 0.0
+    t = bits.type
+    sign = f.bitwise("ashr", bits, f.const(t, t.bits - 1))
+    rest = f.bitwise("and", sign, f.const(t, 2 ** (t.bits - 1) - 1))
+    odd = 0x7FC00000 if t.bits == 32 else 0x7FF8 << 48  # NaN, above infinity
+    return f.select(f.compare("uno", x, x), f.const(t, odd), f.bitwise("xor", bits, rest))
 
 
 @dataclass(frozen=True)
@@ -143,12 +153,8 @@ class Few:
 
     def _key(self, f: Fn, x: Val) -> Val:
         """Elements as integers: the larger one is wanted first."""
-        bits = f.bits(f.add(x, f.zero(x.type)))  # -0.0 becomes 0.0
-        t = bits.type
-        sign = f.bitwise("ashr", bits, f.const(t, t.bits - 1))
-        rest = f.bitwise("and", sign, f.const(t, 2 ** (t.bits - 1) - 1))
-        odd = 0x7FC00000 if t.bits == 32 else 0x7FF8 << 48  # NaN, above infinity
-        key = f.select(f.compare("uno", x, x), f.const(t, odd), f.bitwise("xor", bits, rest))
+        key = ordered(f, x)
+        t = key.type
         return key if self.largest else f.bitwise("xor", key, f.const(t, -1))
 
     def _begin(self, f: Fn, line: Val, lists: Lists) -> None:
