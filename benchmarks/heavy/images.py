@@ -18,7 +18,7 @@ REASONS = {
     "adaptive": "a kernel each way, over windows of all axes",
     "norm": "a kernel each way; the statistics are computed again backward",
     "groups": "backward the image is read three times: for its statistics, for sums, at last",
-    "resize": "a kernel for each axis each way, with the image between them in memory",
+    "resize": "a kernel each way, over all axes",
     "sample": "four corners gathered; gradients added in the order of places, on one thread",
     "ssim": "a kernel each way; the forward pass is computed again backward",
     "boxes": "a few NumPy calls for each 64 boxes",

@@ -129,6 +129,14 @@ def test_a_function_that_ran_as_one_can_be_differentiated_again(kernels, rng):
     assert_close(t.grad, u.grad)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_resizing_all_axes_is_one_kernel_each_way(mode, kernels, rng):
+    x = rg.tensor(rng.normal(size=(2, 20, 20, 33)), requires_grad=True)
+    out = rg.nn.resize(x, (40, 30), mode=mode)
+    out.backward(rg.asarray(rng.normal(size=out.shape)))
+    assert taken(kernels) == len(kernels.programs) == 2
+
+
 def test_errors_are_those_of_light_ops(kernels):
     def refusal(n):
         with pytest.raises(rg.BoundsError) as raised:

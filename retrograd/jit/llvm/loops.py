@@ -45,7 +45,7 @@ __all__ = ["write_loops"]
 PARAMETERS = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 GRAIN = 1 << 15  # operations that are worth a chunk
 LARGE = 4 << 20  # bytes that do not stay in a second cache
-PAST = 32 << 20  # bytes that leave past the caches, which most would not hold until read
+PAST = 16 << 20  # bytes that leave past the caches, which most would not hold until read
 FEW = 2  # turns of a loop that ends early, about
 
 

@@ -1,15 +1,15 @@
-"""Resizing of images: nearest, linear, cubic, area; axis by axis, as PyTorch places samples.
+"""Resizing of images: nearest, linear, cubic, area; as PyTorch places samples.
 
-Each axis is one linear op: an output element is a weighted sum of a few input elements, at
-places and with weights that depend on lengths alone. Areas are the means of adaptive pools.
-Nothing is kept for the derivative.
+All axes are one linear op. Axis by axis, an output element is a weighted sum of a few input
+elements, at places and with weights that depend on lengths alone. Areas are the means of
+adaptive pools. Nothing is kept for the derivative.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -73,90 +73,111 @@ DENSE = 512  # up to this length the transpose is a product with a matrix of all
 TAPS = 8  # up to so many terms, each of its elements is found by itself in a compiled program
 
 
-class Resampling(Linear):
-    """One axis of `length` elements against `size` weighted sums of them."""
+class Along(NamedTuple):
+    """An axis of `length` elements that becomes one of `size`, `step` elements apart."""
 
     axis: int
     length: int
     size: int
+    step: float
+
+
+class Resampling(Linear):
+    """Axes against the weighted sums of their elements: all axes are one op, and one kernel."""
+
+    axes: tuple[Along, ...]
     mode: str
     aligned: bool
-    step: float
     uniform: ClassVar[bool] = True
     takes: ClassVar[str] = "inexact"
 
-    def plan(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Places, and weights that broadcast along the axis of x."""
-        near, weights = places(
-            self.mode, self.length, self.size, self.step, aligned=self.aligned
-        )
-        behind = (1,) * (x.ndim - self.axis - 1)
+    def plan(self, x: Any, along: Along) -> tuple[np.ndarray, np.ndarray]:
+        """Places, and weights that broadcast along an axis of x."""
+        axis, *lengths = along
+        near, weights = places(self.mode, *lengths, aligned=self.aligned)
+        behind = (1,) * (x.ndim - axis - 1)
         real = dt.real_of(x.dtype)
         return near, weights.astype(real).reshape(*weights.shape, *behind)
 
-    def matrix(self, dtype: np.dtype, near: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """All weights, (length, size): what goes where."""
-        matrix, row = np.zeros((self.length, self.size), dtype), np.arange(self.size)
+    def matrix(
+        self, dtype: np.dtype, along: Along, near: np.ndarray, weights: np.ndarray
+    ) -> np.ndarray:
+        """All weights of an axis, (length, size): what goes where."""
+        matrix, row = np.zeros((along.length, along.size), dtype), np.arange(along.size)
         for at, w in zip(near, weights, strict=True):
-            np.add.at(matrix, (at, row), 1 if self.mode.startswith("nearest") else np.ravel(w))
+            np.add.at(matrix, (at, row), 1 if self.nearest else np.ravel(w))
         return matrix
 
-    def multiplied(self, matrix: np.ndarray, x: Any) -> Any:
-        """A matrix times x along the axis, in ops."""
-        before, after = x.shape[: self.axis], x.shape[self.axis + 1 :]
-        flat = shape.reshape(x, (prod(before), matrix.shape[1], prod(after)))
-        found = linalg.matmul(lift(matrix), flat)
-        return shape.reshape(found, (*before, matrix.shape[0], *after))
+    @property
+    def nearest(self) -> bool:
+        """Whether all weights are 1."""
+        return self.mode.startswith("nearest")
 
     def other(self, cls: Any) -> Any:
         """Another op of the same fields."""
         return cls(*(getattr(self, name) for name in self.fields))
 
-    def sized(self, x: Spec, wanted: int, made: int) -> Spec:
-        """The spec with one axis changed from `wanted` to `made`."""
-        if x.ndim <= self.axis or x.shape[self.axis] != wanted:
-            raise ShapeError(f"{self.name}: axis {self.axis} of x {x.shape} must be {wanted}")
-        return x.with_shape((*x.shape[: self.axis], made, *x.shape[self.axis + 1 :]))
+    def sized(self, x: Spec, wanted: str, made: str) -> Spec:
+        """The spec with the axes changed from their lengths `wanted` to those `made`."""
+        found = list(x.shape)
+        for along in self.axes:
+            axis, want = along.axis, getattr(along, wanted)
+            if x.ndim <= axis or x.shape[axis] != want:
+                raise ShapeError(f"{self.name}: axis {axis} of x {x.shape} must be {want}")
+            found[axis] = getattr(along, made)
+        return x.with_shape(tuple(found))
 
     def batch(self, size, args, mapped):
-        return apply(self.replace(axis=self.axis + 1), *args)
+        axes = tuple(a._replace(axis=a.axis + 1) for a in self.axes)
+        return apply(self.replace(axes=axes), *args)
 
     @classmethod
     def cases(cls):
         for mode in MODES[:-1]:
             for length, size in ((3, 5), (7, 3), (1, 4), (4, 1), (2, 2)):
                 for aligned in (False, True) if mode in ("linear", "cubic") else (False,):
-                    yield cls(1, length, size, mode, aligned, length / size)
+                    yield cls((Along(1, length, size, length / size),), mode, aligned)
+            yield cls((Along(0, 2, 4, 0.5), Along(1, 3, 2, 1.5)), mode, False)
+
+
+def _multiplied(matrix: np.ndarray, x: Any, axis: int) -> Any:
+    """A matrix times x along an axis, in ops."""
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    flat = shape.reshape(x, (prod(before), matrix.shape[1], prod(after)))
+    found = linalg.matmul(lift(matrix), flat)
+    return shape.reshape(found, (*before, matrix.shape[0], *after))
 
 
 @op
 class Resample(Resampling):
-    """Weighted sums of neighbours along an axis."""
+    """Weighted sums of neighbours along axes."""
 
     def shape(self, x: Spec) -> Spec:
-        return self.sized(x, self.length, self.size)
+        return self.sized(x, "length", "size")
 
     def forward(self, x):
         self.shape(Spec(x.shape, x.dtype))
-        near, weights = self.plan(x)
-        if len(near) == 1:
-            return x.take(near[0], axis=self.axis)
-        out = x.take(near[0], axis=self.axis)
-        out *= weights[0]
-        for at, w in zip(near[1:], weights[1:], strict=True):
-            more = x.take(at, axis=self.axis)
-            more *= w
-            out += more
-        return out
+        for along in self.axes:
+            near, weights = self.plan(x, along)
+            out = x.take(near[0], axis=along.axis)
+            if not self.nearest:
+                out *= weights[0]
+            for at, w in zip(near[1:], weights[1:], strict=True):
+                more = x.take(at, axis=along.axis)
+                more *= w
+                out += more
+            x = out
+        return x
 
     def expand(self, x):
-        near, weights = self.plan(x)
-        out = None
-        for at, w in zip(near, weights, strict=True):
-            part = apply(index.Index((self.axis,), self.axis), x, lift(at[None]))
-            part = part if self.mode.startswith("nearest") else part * lift(w)
-            out = part if out is None else out + part
-        return out
+        for along in self.axes:
+            axis, out = along.axis, None
+            for at, w in zip(*self.plan(x, along), strict=True):
+                part = apply(index.Index((axis,), axis), x, lift(at[None]))
+                part = part if self.nearest else part * lift(w)
+                out = part if out is None else out + part
+            x = out
+        return x
 
     def transpose(self, g):
         return apply(self.other(ResampleBack), g)
@@ -164,12 +185,14 @@ class Resample(Resampling):
     @staticmethod
     def samples(rng):
         for op_ in Resample.cases():
-            yield op_, rng.normal(size=(2, op_.length, 3))
-        yield op_, rng.normal(size=(0, op_.length)) + 1j
+            lengths = {a.axis: a.length for a in op_.axes}
+            yield op_, rng.normal(size=(lengths.get(0, 2), lengths[1], 3))
+        yield Resample((Along(1, 2, 2, 1.0),), "cubic", True), rng.normal(size=(0, 2)) + 1j
 
     @staticmethod
     def refuses(rng):
-        yield Resample(0, 3, 2, "linear", False, 1.5), rng.normal(size=4), "must be 3"
+        one = Resample((Along(0, 3, 2, 1.5),), "linear", False)
+        yield one, rng.normal(size=4), "must be 3"
 
 
 @op
@@ -177,50 +200,59 @@ class ResampleBack(Resampling):
     """The transpose of Resample: each element gets what it gave, in runs of equal places."""
 
     def shape(self, x: Spec) -> Spec:
-        return self.sized(x, self.size, self.length)
+        return self.sized(x, "size", "length")
 
     def forward(self, x):
-        out = np.zeros(self.shape(Spec(x.shape, x.dtype)).shape, x.dtype)
-        near, weights = self.plan(x)
-        if self.length <= DENSE and x.size:
-            return self._as_matrix(x, near, weights).reshape(out.shape)
-        lead = (slice(None),) * self.axis
+        self.shape(Spec(x.shape, x.dtype))
+        for along in reversed(self.axes):
+            x = self._added(x, along)
+        return x
+
+    def _added(self, x, along):
+        """What one axis gave."""
+        before, after = x.shape[: along.axis], x.shape[along.axis + 1 :]
+        out = np.zeros((*before, along.length, *after), x.dtype)
+        near, weights = self.plan(x, along)
+        if along.length <= DENSE and x.size:  # far faster than adding run by run
+            matrix = self.matrix(x.dtype, along, near, weights)
+            flat = x.reshape(prod(before), along.size, -1)
+            return np.matmul(matrix, flat).reshape(out.shape)
+        lead = (slice(None),) * along.axis
         for at, w in zip(near, weights, strict=True):
             starts = np.flatnonzero(np.diff(at, prepend=-1))
             if len(starts):
-                part = x if self.mode.startswith("nearest") else x * w
-                sums = np.add.reduceat(part, starts, axis=self.axis)
-                out[(*lead, at[starts])] += sums
+                part = x if self.nearest else x * w
+                out[(*lead, at[starts])] += np.add.reduceat(part, starts, axis=along.axis)
         return out
 
-    def _as_matrix(self, x, near, weights):
-        """The sums as one matrix product: far faster than adding run by run."""
-        matrix = self.matrix(x.dtype, near, weights)
-        return np.matmul(matrix, x.reshape(prod(x.shape[: self.axis]), self.size, -1))
-
     def expand(self, x):
-        near, weights = self.plan(x)
-        to = (*x.shape[: self.axis], self.length, *x.shape[self.axis + 1 :])
-        terms = gathered.sources(near, self.length) if x.size else None
+        for along in reversed(self.axes):
+            x = self._expanded(x, along)
+        return x
+
+    def _expanded(self, x, along):
+        axis, (near, weights) = along.axis, self.plan(x, along)
+        to = (*x.shape[:axis], along.length, *x.shape[axis + 1 :])
+        terms = gathered.sources(near, along.length) if x.size else None
         if terms is not None and max(map(len, terms)) <= TAPS:
-            return self._gathered(x, terms, weights)
-        if self.length <= DENSE:
-            return self.multiplied(self.matrix(x.dtype, near, weights), x)
+            return self._gathered(x, along, terms, weights)
+        if along.length <= DENSE:
+            return _multiplied(self.matrix(x.dtype, along, near, weights), x, axis)
         out = None
         for at, w in zip(near, weights, strict=True):
-            part = x if self.mode.startswith("nearest") else x * lift(w)
-            part = apply(index.IndexAdd((self.axis,), self.axis, to), part, lift(at[None]))
+            part = x if self.nearest else x * lift(w)
+            part = apply(index.IndexAdd((axis,), axis, to), part, lift(at[None]))
             out = part if out is None else out + part
         return out
 
-    def _gathered(self, x, terms, weights):
+    def _gathered(self, x, along, terms, weights):
         """Each element from the few places that it gave to."""
-        places_ = [[source % self.size for source in row] for row in terms]
-        if self.mode.startswith("nearest"):
-            return gathered.gathered(x, self.axis, places_)
+        places_ = [[source % along.size for source in row] for row in terms]
+        if self.nearest:
+            return gathered.gathered(x, along.axis, places_)
         each = weights.reshape(-1)
         by = [[float(each[source]) for source in row] for row in terms]
-        return gathered.gathered(x, self.axis, places_, by)
+        return gathered.gathered(x, along.axis, places_, by)
 
     def transpose(self, g):
         return apply(self.other(Resample), g)
@@ -228,11 +260,13 @@ class ResampleBack(Resampling):
     @staticmethod
     def samples(rng):
         for op_ in ResampleBack.cases():
-            yield op_, rng.normal(size=(2, op_.size, 3))
+            sizes = {a.axis: a.size for a in op_.axes}
+            yield op_, rng.normal(size=(sizes.get(0, 2), sizes[1], 3))
 
     @staticmethod
     def refuses(rng):
-        yield ResampleBack(0, 3, 2, "linear", False, 1.5), rng.normal(size=4), "must be 2"
+        one = ResampleBack((Along(0, 3, 2, 1.5),), "linear", False)
+        yield one, rng.normal(size=4), "must be 2"
 
 
 def resize(
@@ -264,9 +298,10 @@ def resize(
         to = tuple(m for _, m, _ in sizes)
         x = x if to == x.shape[1:-1] else adaptive_pool.means(x, to)
         return geometry.as_given("resize", x, layout)
-    for axis, (n, m, step) in enumerate(sizes, 1):
-        if n != m or step != 1:
-            x = apply(Resample(axis, n, m, mode, bool(align_corners), step), x)
+    axes = [Along(axis, *row) for axis, row in enumerate(sizes, 1)]
+    axes = [a for a in axes if a.length != a.size or a.step != 1]
+    if axes:
+        x = apply(Resample(tuple(axes), mode, bool(align_corners)), x)
     return geometry.as_given("resize", x, layout)
 
 
