@@ -17,8 +17,8 @@ REASONS = {
     "selective": "a kernel each way; the states are computed again backward",
     "ssd": "a program each way; the forward pass is computed again backward",
     "conv": "a kernel each way",
-    "rotation": "half of the time NumPy sums the angles, in float64",
-    "quaternion": "a kernel each way; three quarters of the time is the one forward",
+    "rotation": "a kernel each way; sines and cosines of each angle twice",
+    "quaternion": "a kernel each way",
 }
 
 

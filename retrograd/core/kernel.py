@@ -35,7 +35,10 @@ class Var(Protocol):
 
 
 class Lane(Protocol):
-    """One walk along the axis of `lanes`; independent of all other lanes."""
+    """One walk along the axis of `lanes`; independent of all other lanes.
+
+    x[lane] is the element of an array that has length 1 along the axis.
+    """
 
     def steps(self, *, reverse: bool = False) -> Iterator[Any]:
         """Indices along the axis, in order; arrays are indexed by them: x[t]."""

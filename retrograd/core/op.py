@@ -82,7 +82,7 @@ class Op(Value):
     draws: ClassVar[bool] = False  # random numbers, from keys
     finishes: ClassVar[bool] = False  # its kernels take an epilogue, for each result
     view: ClassVar[bool] = False  # NumPy's result is a view of memory that is there
-    careful: ClassVar[bool] = False  # forward keeps digits that a kernel would lose
+    reads: ClassVar[int] = 1  # how often its kernel reads an element, for each that it writes
     grows: ClassVar[bool] = False  # its result may be heavy where its operands are not
     hot: ClassVar[bool] = False  # one output, fixed number of inputs: the short way to NumPy
     rule: ClassVar[dict[str, Rule]] = {}

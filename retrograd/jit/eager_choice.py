@@ -26,7 +26,7 @@ def pays(graph: Graph, op: Any = None) -> bool:
     if max((s.size for s in graph.specs), default=0) < LIGHT or _work(graph) < WORTH:
         return False
     if op is not None:
-        if op.effect or op.careful or (op.host and not _quicker(graph, op)):
+        if op.effect or (op.host and not _quicker(graph, op)):
             return False
         own = isinstance(op, Composite) and type(op).forward is not Composite.forward
         if own and not op.fused:

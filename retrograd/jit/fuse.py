@@ -168,7 +168,8 @@ class Fusion:
 
     def _times(self, user: int, size: int) -> float:
         """How often a user reads each element of a value."""
-        return max((s.size for s in self.graph.nodes[user].specs), default=0) / max(size, 1)
+        node = self.graph.nodes[user]
+        return node.op.reads * max((s.size for s in node.specs), default=0) / max(size, 1)
 
     # -- steps ---------------------------------------------------------------------------
 

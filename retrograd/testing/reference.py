@@ -87,6 +87,9 @@ class Lanes:
         order = range(self.length)
         return (Along(self.axis, t) for t in (reversed(order) if reverse else order))
 
+    def read(self, data: np.ndarray) -> Any:
+        return np.take(data, 0, self.axis)
+
 
 class Rows:
     """All rows at once; as an index it is the output."""
@@ -135,8 +138,9 @@ class NumpyKernel:
 
     def cast(self, x: Any, dtype: np.dtype) -> Any:
         """By C's rules; a complex number loses its imaginary part."""
-        x = np.asarray(x)
-        return (x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x).astype(dtype)
+        given, x = x, bare(x)
+        x = x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x
+        return as_given(x.astype(dtype), given)
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return x * y + z
@@ -203,7 +207,7 @@ class NumpyKernel:
         return np.pad(x, widths, constant_values=value) if len(widths) else x
 
     def flip(self, x: Any, axes: tuple[int, ...]) -> Any:
-        return np.flip(x, axes)
+        return as_given(np.flip(bare(x), axes), x)
 
     def windows(self, x: Any, axis: int, size: int, step: int, dilation: int) -> Any:
         span = dilation * (size - 1) + 1

@@ -8,6 +8,7 @@ nothing needs to: the products telescope.
 from __future__ import annotations
 
 from math import isqrt, pi
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,8 @@ def _four(who: str, **named: Any) -> None:
 class QuaternionMultiply(Multilinear):
     """Hamilton's product over the last axis; the axes before it broadcast."""
 
+    reads = 4
+
     def shape(self, a: Spec, b: Spec) -> Spec:
         _four("quaternion_multiply", a=a, b=b)
         return a.with_shape(broadcast_shapes("quaternion_multiply", a=a.shape, b=b.shape))
@@ -95,13 +98,20 @@ class QuaternionMultiply(Multilinear):
     def batch(self, size, args, mapped):
         return apply(self, *aligned(size, args, mapped))
 
-    def expand(self, a, b):
-        a, b = (_components(x) for x in (a, b))
-        rows = []
-        for terms in _TERMS:
-            parts = [a[i] * b[j] if s > 0 else -(a[i] * b[j]) for s, i, j in terms]
-            rows.append(parts[0] + parts[1] + parts[2] + parts[3])
-        return join.concat(rows, axis=-1)
+    def lower(self, k, a, b, out):
+        b = k.broadcast(b, out.shape)
+        pairs = k.view(b, (*out.shape[:-1], 2, 2))
+        lead = len(out.shape) - 1
+        for row in k.rows(out, out, axis=()):
+            total = None
+            for i, left in enumerate(_spread(k, a, out.shape)):  # times b at the place c ^ i
+                axes = [lead + n for n in range(2) if i & 2 >> n]
+                right = k.view(k.flip(pairs, axes), out.shape) if i else b
+                signs = k.literal(_signs(i).astype(out.dtype))
+                right = k.map(mul, out.dtype, right, signs) if i else right
+                term = left[row] * right[row]
+                total = term if total is None else total + term
+            out[row] = total
 
     @staticmethod
     def samples(rng):
@@ -116,10 +126,6 @@ class QuaternionMultiply(Multilinear):
 
 
 MULTIPLY = QuaternionMultiply()
-
-
-def _components(x: Any) -> list[Any]:
-    return [pad.piece(x, x.ndim - 1, i, 1) for i in range(4)]
 
 
 def _conjugate(q: Any) -> Any:
@@ -142,6 +148,7 @@ class QuaternionScan(Op):
     axis: int
     uniform = True
     takes = "floating"
+    reads = 4
 
     def shape(self, q: Spec, initial: Spec) -> Spec:
         self._check(q, initial)
@@ -204,15 +211,19 @@ class QuaternionScan(Op):
         initial = shape.broadcast_to(initial, state)
         return apply(QuaternionScan(self.axis + 1), q, initial)
 
-    def expand(self, q, initial):  # by doubling: log2 steps of whole products
-        n, one = q.shape[self.axis], lift(IDENTITY.astype(q.dtype))
-        step = 1
-        while step < n:
-            edge = (*q.shape[: self.axis], step, *q.shape[self.axis + 1 :])
-            moved = [shape.broadcast_to(one, edge), pad.piece(q, self.axis, 0, n - step)]
-            q = apply(MULTIPLY, q, join.concat(moved, axis=self.axis))
-            step *= 2
-        return apply(MULTIPLY, q, self._wide(initial))
+    def lower(self, k, q, initial, out):
+        edge = (*q.shape[: self.axis], 1, *q.shape[self.axis + 1 :])
+        start = k.view(initial, edge) if initial.shape != (4,) else initial
+        new, first = _spread(k, q, q.shape), _spread(k, start, edge)
+        whole = np.dtype(np.int32)
+        place = k.map(lambda c, _: c, whole, k.iota(4, whole), q)
+        for walk in k.lanes(out, axis=self.axis):
+            held = [k.var(0.0, q) for _ in first]  # each lane carries all four, and stores one
+            _set(held, [x[walk] for x in first])
+            for t in walk.steps():
+                _set(held, _product([x[t] for x in new], [h.value for h in held]))
+                (w, x, y, z), c = (h.value for h in held), place[t]
+                out[t] = k.where(c < 2, k.where(c < 1, w, x), k.where(c < 3, y, z))
 
     @staticmethod
     def samples(rng):
@@ -229,6 +240,33 @@ class QuaternionScan(Op):
         q = rng.normal(size=(5, 2, 4))
         yield QuaternionScan(0), q, q, "initial (5, 2, 4) must have the shape of q"
         yield QuaternionScan(0), q[..., :3], q[0], "q (5, 2, 3) must have 4 places"
+
+
+def _signs(i: int) -> np.ndarray:
+    """Of the four components: the sign of the term with place i in a."""
+    return np.array([terms[i][0] for terms in _TERMS])
+
+
+def _spread(k: Any, x: Any, to: tuple[int, ...]) -> list[Any]:
+    """Of a kernel's array: each component, at all four places of its quaternion."""
+    whole = [(0, n, 1) for n in x.shape[:-1]]
+    return [k.broadcast(k.slice(x, [*whole, (i, 1, 1)]), to) for i in range(4)]
+
+
+def _set(variables: list[Any], values: list[Any]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.value = value
+
+
+def _product(a: list[Any], b: list[Any]) -> list[Any]:
+    """The components of a times b."""
+    found = []
+    for (_, i, j), *more in _TERMS:
+        total = a[i] * b[j]
+        for sign, m, n in more:
+            total = total + a[m] * b[n] if sign > 0 else total - a[m] * b[n]
+        found.append(total)
+    return found
 
 
 def _running(q: np.ndarray, start: np.ndarray) -> np.ndarray:

@@ -44,7 +44,6 @@ class RunningAngles(Op):
     axis: int
     uniform = True
     takes = "floating"
-    careful = True
 
     def shape(self, x: Spec, initial: Spec) -> Spec:
         self._check(x, initial)
@@ -62,7 +61,7 @@ class RunningAngles(Op):
         self._check(x, initial)
         total = np.cumsum(x, axis=self.axis, dtype=np.float64)
         total += np.expand_dims(initial, self.axis) if initial.ndim else initial
-        total -= 2 * pi * np.round(total / (2 * pi))
+        total -= 2 * pi * np.round(total * (0.5 / pi))
         return total.astype(x.dtype, copy=False)
 
     def jvp(self, dx, dinitial):
@@ -86,10 +85,17 @@ class RunningAngles(Op):
             initial = shape.broadcast_to(initial, state)
         return apply(RunningAngles(self.axis + 1), x, initial)
 
-    def expand(self, x, initial):
-        if initial.ndim:
-            initial = shape.expand_dims(initial, axis=self.axis)
-        return wrap_angles(cumulative.cumulative_sum(x, axis=self.axis) + initial)
+    def lower(self, k, x, initial, out):
+        wide = np.dtype(np.float64)
+        edge = (*x.shape[: self.axis], 1, *x.shape[self.axis + 1 :])
+        start = k.view(initial, edge) if initial.shape else initial
+        x, start = k.cast(x, wide), k.broadcast(k.cast(start, wide), x.shape)
+        for walk in k.lanes(out, axis=self.axis):
+            total = k.var(0.0, x)
+            for t in walk.steps():
+                total.value = total.value + x[t]
+                angle = total.value + start[t]
+                out[t] = angle - k.round(angle * (0.5 / pi)) * (2 * pi)
 
     @staticmethod
     def samples(rng):

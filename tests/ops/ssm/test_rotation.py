@@ -79,6 +79,19 @@ def test_angles_run_on(rng, everything):
     assert_close(rotation.running_angles(w[:, :0], axis=1, initial=start)[1], start)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("shape", [(5000,), (5000, 64)], ids=["narrow", "wide"])
+def test_the_error_of_an_angle_does_not_grow(rng, shape, compiled):
+    """float32 angles of a long walk are those of float64, rounded: eager, and in a kernel."""
+    w, start = (rng.uniform(0.5, 2.5, n).astype(np.float32) for n in (shape, shape[1:]))
+    f = lambda w, start: rotation.running_angles(w, initial=start)[0]
+    got = np.asarray((rg.jit(f) if compiled else f)(w, start))
+    want = np.cumsum(w, axis=0, dtype=np.float64) + start
+    apart = np.exp(1j * got) - np.exp(1j * want)  # as turns: pi and -pi are the same
+    assert np.abs(apart).max() < 4 * np.finfo(np.float32).eps
+    assert np.abs(got).max() <= np.float32(np.pi)
+
+
 def test_increments(rng):
     rot, dt = rng.normal(size=(2, 5, 3)), rng.uniform(size=(2, 5, 4))
     got = rotation.rotation_angles(rot, dt, rotation_range=1.0)
@@ -122,16 +135,37 @@ def test_units_turn(rng):
 
 
 @pytest.mark.parametrize("s", [1, 2, 5, 30, 100])
-def test_scan_is_the_loop_and_the_doubling(rng, s, everything):
+def test_scan_is_the_loop(rng, s, everything):
     q, start = units(rng, 2, s, 3), units(rng, 2, 3)
     want, h = [], start
     for t in range(s):
         h = np.asarray(quat.quaternion_multiply(q[:, t], h))
         want.append(h)
     scan = lambda q, h: (quat.quaternion_scan(q, axis=1, initial=h),)
-    doubling = lambda q, h: (quat.QuaternionScan(1).expand(q, h),)
+    compiled = lambda q, h: (rg.jit(scan)(q, h)[0],)
     assert_close(scan(q, start)[0], np.stack(want, 1))
-    assert_close(everything(scan, (q, start)), everything(doubling, (q, start)))
+    assert_close(everything(compiled, (q, start)), everything(scan, (q, start)))
+
+
+def test_a_product_in_a_program_is_that_of_numpy(rng):
+    """Sizes that fill vectors and that do not; an operand that is shared; any number."""
+    for lead, other in (((1000, 3), (3,)), ((7,), (7,)), ((), (5, 1)), ((0, 2), (1,))):
+        a, b = rng.normal(size=(*lead, 4)), rng.normal(size=(*other, 4))
+        if a.size > 100:
+            a[3, 1], a[5, 0, 2], b[1, 3] = np.inf, np.nan, -0.0
+        with np.errstate(invalid="ignore"):
+            want = quat.MULTIPLY.forward(a, b)
+        got = np.asarray(rg.jit(quat.quaternion_multiply)(a, b))
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "f", [quat.quaternion_scan, lambda q: quat.quaternion_multiply(q, np.arange(4.0))]
+)
+def test_dear_factors_are_computed_once(rng, f):
+    """A kernel that reads each of them four times finds them in memory."""
+    found = rg.jit(lambda q: f(rg.exp(rg.sin(q)))).explain(units(rng, 300, 5))
+    assert len(found.steps) == 2
 
 
 def test_scan_splits(rng, everything):
