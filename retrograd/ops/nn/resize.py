@@ -85,11 +85,16 @@ class Along(NamedTuple):
 class Resampling(Linear):
     """Axes against the weighted sums of their elements: all axes are one op, and one kernel."""
 
-    axes: tuple[Along, ...]
+    axes: tuple[tuple[int, int, int, float], ...]  # plain, as a graph's text gives them back
     mode: str
     aligned: bool
     uniform: ClassVar[bool] = True
     takes: ClassVar[str] = "inexact"
+
+    @property
+    def along(self) -> tuple[Along, ...]:
+        """The axes, by the names of their parts."""
+        return tuple(Along(*a) for a in self.axes)
 
     def plan(self, x: Any, along: Along) -> tuple[np.ndarray, np.ndarray]:
         """Places, and weights that broadcast along an axis of x."""
@@ -120,7 +125,7 @@ class Resampling(Linear):
     def sized(self, x: Spec, wanted: str, made: str) -> Spec:
         """The spec with the axes changed from their lengths `wanted` to those `made`."""
         found = list(x.shape)
-        for along in self.axes:
+        for along in self.along:
             axis, want = along.axis, getattr(along, wanted)
             if x.ndim <= axis or x.shape[axis] != want:
                 raise ShapeError(f"{self.name}: axis {axis} of x {x.shape} must be {want}")
@@ -128,7 +133,7 @@ class Resampling(Linear):
         return x.with_shape(tuple(found))
 
     def batch(self, size, args, mapped):
-        axes = tuple(a._replace(axis=a.axis + 1) for a in self.axes)
+        axes = tuple((axis + 1, *rest) for axis, *rest in self.axes)
         return apply(self.replace(axes=axes), *args)
 
     @classmethod
@@ -136,8 +141,8 @@ class Resampling(Linear):
         for mode in MODES[:-1]:
             for length, size in ((3, 5), (7, 3), (1, 4), (4, 1), (2, 2)):
                 for aligned in (False, True) if mode in ("linear", "cubic") else (False,):
-                    yield cls((Along(1, length, size, length / size),), mode, aligned)
-            yield cls((Along(0, 2, 4, 0.5), Along(1, 3, 2, 1.5)), mode, False)
+                    yield cls(((1, length, size, length / size),), mode, aligned)
+            yield cls(((0, 2, 4, 0.5), (1, 3, 2, 1.5)), mode, False)
 
 
 def _multiplied(matrix: np.ndarray, x: Any, axis: int) -> Any:
@@ -157,7 +162,7 @@ class Resample(Resampling):
 
     def forward(self, x):
         self.shape(Spec(x.shape, x.dtype))
-        for along in self.axes:
+        for along in self.along:
             near, weights = self.plan(x, along)
             out = x.take(near[0], axis=along.axis)
             if not self.nearest:
@@ -170,7 +175,7 @@ class Resample(Resampling):
         return x
 
     def expand(self, x):
-        for along in self.axes:
+        for along in self.along:
             axis, out = along.axis, None
             for at, w in zip(*self.plan(x, along), strict=True):
                 part = apply(index.Index((axis,), axis), x, lift(at[None]))
@@ -185,13 +190,13 @@ class Resample(Resampling):
     @staticmethod
     def samples(rng):
         for op_ in Resample.cases():
-            lengths = {a.axis: a.length for a in op_.axes}
+            lengths = {a.axis: a.length for a in op_.along}
             yield op_, rng.normal(size=(lengths.get(0, 2), lengths[1], 3))
-        yield Resample((Along(1, 2, 2, 1.0),), "cubic", True), rng.normal(size=(0, 2)) + 1j
+        yield Resample(((1, 2, 2, 1.0),), "cubic", True), rng.normal(size=(0, 2)) + 1j
 
     @staticmethod
     def refuses(rng):
-        one = Resample((Along(0, 3, 2, 1.5),), "linear", False)
+        one = Resample(((0, 3, 2, 1.5),), "linear", False)
         yield one, rng.normal(size=4), "must be 3"
 
 
@@ -204,7 +209,7 @@ class ResampleBack(Resampling):
 
     def forward(self, x):
         self.shape(Spec(x.shape, x.dtype))
-        for along in reversed(self.axes):
+        for along in reversed(self.along):
             x = self._added(x, along)
         return x
 
@@ -226,7 +231,7 @@ class ResampleBack(Resampling):
         return out
 
     def expand(self, x):
-        for along in reversed(self.axes):
+        for along in reversed(self.along):
             x = self._expanded(x, along)
         return x
 
@@ -260,12 +265,12 @@ class ResampleBack(Resampling):
     @staticmethod
     def samples(rng):
         for op_ in ResampleBack.cases():
-            sizes = {a.axis: a.size for a in op_.axes}
+            sizes = {a.axis: a.size for a in op_.along}
             yield op_, rng.normal(size=(sizes.get(0, 2), sizes[1], 3))
 
     @staticmethod
     def refuses(rng):
-        one = ResampleBack((Along(0, 3, 2, 1.5),), "linear", False)
+        one = ResampleBack(((0, 3, 2, 1.5),), "linear", False)
         yield one, rng.normal(size=4), "must be 2"
 
 
@@ -301,7 +306,7 @@ def resize(
     axes = [Along(axis, *row) for axis, row in enumerate(sizes, 1)]
     axes = [a for a in axes if a.length != a.size or a.step != 1]
     if axes:
-        x = apply(Resample(tuple(axes), mode, bool(align_corners)), x)
+        x = apply(Resample(tuple(map(tuple, axes)), mode, bool(align_corners)), x)
     return geometry.as_given("resize", x, layout)
 
 
