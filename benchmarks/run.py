@@ -10,44 +10,16 @@ so that a run which is stopped loses nothing; tables and the picture are made of
 from __future__ import annotations
 
 import argparse
-import platform
 import time
 from importlib import import_module
-from pathlib import Path
-
-import numpy as np
 
 from benchmarks import pages
+from benchmarks.machine import machine
 from benchmarks.steps.measure import ROUNDS, measure
 from benchmarks.steps.peers import PEERS
 from benchmarks.steps.rows import chosen
 
 SUBJECTS = ("tiny", "imports", "steps", "micro", "growth", "heavy", "budgets")
-
-
-def machine() -> dict[str, str]:
-    """What the numbers were measured on."""
-    import jax
-    import torch
-
-    return {
-        "processor": _processor(),
-        "threads": "2",
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "jax": jax.__version__,
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def options() -> argparse.Namespace:

@@ -33,17 +33,19 @@ def measure(
     """All tables; points are written as they are found."""
     from benchmarks.budgets import eager, loops, tables
     from benchmarks.budgets.race import race
+    from benchmarks.machine import processor
 
     RESULTS.mkdir(parents=True, exist_ok=True)
     for key in models:
         found = race(key, small=small, full=full, compiled=compiled)
+        found["processor"] = processor()
         text = json.dumps(found, indent=1) + "\n"
         (RESULTS / f"{key}.json").write_text(text, encoding="utf-8")
         for row in tables.against(found):
             print("  ", *row.values(), flush=True)
         print("  ", *tables.promises([found])[0].values(), f"({found['seconds']} s)")
     every = raced()
-    made = {f["name"]: tables.against(f) for f in every}
+    made = {_title(f): tables.against(f) for f in every}
     made |= {"what plans say": tables.promises(every)}
     made |= {"the smallest budgets": tables.smallest(every)}
     if missed := tables.misses(every):
@@ -51,3 +53,8 @@ def measure(
     made["a long recurrence"] = loops.measure(steps or (loops.STEPS if not small else 2_000))
     made["eager code"] = eager.measure()
     return made
+
+
+def _title(found: dict[str, Any]) -> str:
+    """The model, and what it was measured on."""
+    return f"{found['name']} ({found['processor']})"

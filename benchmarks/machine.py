@@ -1,0 +1,34 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import numpy as np
+
+
+def machine() -> dict[str, str]:
+    """The CPU and the versions of all that was measured."""
+    import jax
+    import torch
+
+    return {
+        "processor": processor(),
+        "threads": "2",
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+        "jax": jax.__version__,
+    }
+
+
+def processor() -> str:
+    """The name of this machine's CPU."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
