@@ -29,14 +29,22 @@ WHY = {
     "ones are, tn reaches 0.73 in place of 0.87, tt 0.70 in place of 0.83",
     "GEMM": "packing takes 7 % (1024 nn) to 10 % (2048 tn) of the samples, as each chunk of "
     "rows packs its columns anew; to fix: columns packed once for all threads",
-    "batched GEMM 512 x 16": "each multiply-add has a load of its own, and after 16 steps of k "
-    "all is stored; to fix: two products abreast",
+    "batched GEMM 512 x 16": "each multiply-add has a load of its own, and after 16 steps of "
+    "k all is stored; to fix: two products abreast",
     "batched GEMM": "results are stored after 32 steps of k; not profiled further",
-    "softmax": "three passes over a row in the first cache; exp has 18 instructions for a "
-    "vector, 9 of the 11 cycles that the bandwidth leaves for all",
+    "exp": "arithmetic: from a near cache a core of the EPYC takes 12.7 cycles for a vector, "
+    "11 of them multiply-adds and the scaling, and 76 GB/s need 11.8; to fix: fewer terms",
+    "silu": "arithmetic: exp and a division, 15 cycles for a vector from a near cache of the "
+    "EPYC",
+    "sum over rows": "a kilobyte of each row at a time; half of that gives 57 GB/s, a "
+    "quarter 36; to fix: whole rows, with the sums in the first cache",
+    "softmax": "exp alone takes a core of the EPYC 12 cycles for a vector, more than the "
+    "bandwidth leaves for all; then come the largest (6 cycles for two vectors, as NaN is "
+    "kept) and the scaling",
     "layer norm": "mean, variance and results are three passes over a row in the first cache",
-    "transpose": "rows are apart by 16 KiB, and 16 lines of each are read at a time: 4 give "
-    "36 GB/s, 8 give 37, 16 give 42, single ones 7",
+    "transpose": "rows are apart by 16 KiB: 8, 16 and 64 lines of each at a time give 27, 29 "
+    "and 28 GB/s on the EPYC, stores through the caches 22; to fix: squares that fill the "
+    "second cache",
 }
 
 
