@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import retrograd as rg
 from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
+from retrograd.jit import measure
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.budget import plans
 from retrograd.jit.llvm.kernels import kernels_of
@@ -240,3 +241,17 @@ def test_a_plan_can_be_drawn(model):
     ws, x = model
     figure = rg.plan(step, ws, x, budget=rg.plan(step, ws, x).minimum).plot()
     assert len(figure.axes) == 2
+
+
+def test_a_first_run_is_never_measured_alone(monkeypatch):
+    runs = []
+
+    class Counted(measure.Executable):
+        def __call__(self, *args):
+            runs.append(args)
+            return super().__call__(*args)
+
+    monkeypatch.setattr(measure, "Executable", Counted)
+    monkeypatch.setattr(measure, "_ENOUGH", 0.0)
+    rg.plan(rg.jit(lambda x: rg.sum(x * x)), rg.ones(1000))
+    assert len(runs) == 2
