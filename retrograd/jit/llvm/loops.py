@@ -89,13 +89,12 @@ class Writer(Squares):
         self.vector, self.vertical = vector_axis(kernel)
         self.lanes = self._width()
         large = sum(_nbytes(b) for b in order) >= LARGE
-        looped = any(isinstance(s, For) for s in kernel.body)
-        self.streams = large and f.machine.told and not looped
+        loops = [s for s in kernel.body if isinstance(s, For)]
+        self.streams = large and f.machine.told and not loops
         self.turns = int(np.prod([a.extent for a in kernel.axes], dtype=np.int64))
-        for s in (s for s in kernel.body if isinstance(s, For)):
+        for s in loops[:1]:
             some = int(np.prod([a.extent for a in s.axes]))
             self.turns *= max(1, some if s.until is None else min(some, FEW))
-            break
         self.memos: list[dict[Any, Num]] = [{}]
         along = self.vector if self.lanes and not self.vertical else None
         self.kept = Kept(f, kernel, along, self.lanes)

@@ -9,7 +9,6 @@ branch, and no step that has to wait for another.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from retrograd.jit.llvm.gemm_tile import load_some, some_lanes
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.launches import Kernels
 from retrograd.jit.llvm.text import I1, I32, I64, Module, Type, Val
-from retrograd.jit.llvm.topk_kernels import ordered
+from retrograd.jit.llvm.topk_kernels import Keyed, ordered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,27 +76,12 @@ def _write(ranks: Ranks, name: str, rows: int, wanted: Sequence[int]) -> KernelI
 
 
 @dataclass(frozen=True)
-class Ranks:
+class Ranks(Keyed):
     """A row's elements as integers in scratch, and which of them are at ranks."""
 
     module: Module
     length: int
     type: Type
-
-    @cached_property
-    def lanes(self) -> int:
-        """Elements in a vector."""
-        return self.module.machine.lanes(self.size)
-
-    @property
-    def size(self) -> int:
-        """Bytes of an element."""
-        return self.type.bits // 8
-
-    @property
-    def whole(self) -> Type:
-        """An integer of the size of an element."""
-        return Type("i", self.type.bits)
 
     @property
     def turn(self) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from retrograd.core.spec import Spec
 
-__all__ = ["MOST", "TIMES", "Few", "Lists", "TopkKernels", "ordered"]
+__all__ = ["MOST", "TIMES", "Few", "Keyed", "Lists", "TopkKernels", "ordered"]
 
 MOST = 96  # held elements: each that comes moves them all
 TIMES = 4  # times as many elements in a row: fewer are sorted as well
@@ -91,16 +91,11 @@ def ordered(f: Fn, x: Val) -> Val:
     return f.select(f.compare("uno", x, x), f.const(t, odd), f.bitwise("xor", bits, rest))
 
 
-@dataclass(frozen=True)
-class Few:
-    """The first k of a row's elements, by size; lists of them are held in scratch."""
+class Keyed:
+    """What reads elements as integers in their order."""
 
     module: Module
-    name: str
-    length: int
-    k: int
     type: Type
-    largest: bool
 
     @cached_property
     def lanes(self) -> int:
@@ -116,6 +111,18 @@ class Few:
     def whole(self) -> Type:
         """An integer of the size of an element."""
         return Type("i", self.type.bits)
+
+
+@dataclass(frozen=True)
+class Few(Keyed):
+    """The first k of a row's elements, by size; lists of them are held in scratch."""
+
+    module: Module
+    name: str
+    length: int
+    k: int
+    type: Type
+    largest: bool
 
     @property
     def vectors(self) -> int:
