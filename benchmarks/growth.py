@@ -1,9 +1,10 @@
-"""How costs grow, ours alone: steps with batch, width, sequence, depth; compiling with depth.
+"""How costs grow, ours alone: steps with batch, width, sequence, depth; compiling and planning.
 
 Beside each doubling stands what the arithmetic says: twice the batch is twice the work, twice
 the width four times; twice the depth a little more than twice, as a step of n layers has
 3 n - 1 products (the data need no gradient). All sizes take turns. Objects are not read from
-disk.
+disk. Planning is what a budget adds to that: which kernels may run again, what is kept, all
+plans with their layouts, and the bound that is proven.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ STEPS: list[tuple[str, tuple[int, ...], Any, Any]] = [
     ("SSD, sequence", (512, 1024, 2048, 4096), _scan, lambda n: n),
 ]
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+DEEP = (40, 80, 160, 330)  # layers that are planned: 330 have more than 5,000 nodes
+TIMES = 3  # that a plan is made; the best counts
 
 
 class _Run:
@@ -162,7 +165,41 @@ def compiling() -> list[dict[str, Any]]:
     return rows
 
 
+def planning() -> list[dict[str, Any]]:
+    """What a budget adds to compiling, by the number of equal layers."""
+    from retrograd.jit.llvm.budget import plans_of
+    from retrograd.jit.llvm.kernels import kernels_of
+    from retrograd.jit.llvm.machine import chosen
+    from retrograd.jit.llvm.program import Writer
+    from retrograd.jit.passes import optimized
+
+    rows = []
+    for depth in DEEP:
+        step, args = _mlp(128, 64, depth)
+        graph = optimized(rg.jit(step).lower(*args).graph, kernels_of)
+        best = float("inf")
+        for _ in range(TIMES):
+            writer = Writer(graph, chosen(), ())
+            routine = writer.written()
+            start = time.perf_counter()
+            found = plans_of(writer, routine, THREADS)
+            count, bound = len(found.choices), found.bound
+            best = min(best, time.perf_counter() - start)
+        rows.append(
+            {
+                "equal layers": depth,
+                "nodes": len(graph.nodes),
+                "kernels": len(found.problem.units),
+                "plans found": count,
+                "smallest / proven": round(found.minimum / bound, 2),
+                "s to plan": round(best, 2),
+            }
+        )
+        print("  ", *rows[-1].values(), flush=True)
+    return rows
+
+
 def measure() -> dict[str, list[dict[str, Any]]]:
-    """Both tables."""
+    """All tables."""
     rg.set_threads(THREADS)
-    return {"steps": steps(), "compiling": compiling()}
+    return {"steps": steps(), "compiling": compiling(), "planning": planning()}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from retrograd.ir.graph import Graph, Node
 
-__all__ = ["fuse"]
+__all__ = ["Fusion", "fuse"]
 
 DEAR = 12  # operations: more are not computed twice
 NOT_FREE, FAR = 5, 64  # operations: more are not computed for each of so many readers
@@ -52,18 +52,19 @@ NEAR = 64  # steps back that a root looks for a kernel to join
 
 
 def fuse(graph: Graph, donated: Sequence[int] = ()) -> list[Step]:
-    """The kernels and calls of a graph, in an order in which they can run.
-
-    `donated`: inputs whose memory outputs may take. A product cannot write where it reads.
-    """
-    return prompt(graph, Fusion(graph, donated).run())
+    """The kernels and calls of a graph, in an order in which they can run."""
+    return Fusion(graph, donated).run()
 
 
 class Fusion:
-    """One run of fusion."""
+    """One run of fusion.
+
+    `donated`: inputs whose memory outputs may take. A product cannot write where it reads.
+    """
 
     def __init__(self, graph: Graph, donated: Sequence[int] = ()) -> None:
         self.graph, self.donated = graph, frozenset(donated)
+        self.results = frozenset(graph.outputs)
         self.maker: list[tuple[int, int]] = [(-1, i) for i in range(len(graph.inputs))]
         for at, node in enumerate(graph.nodes):
             self.maker += [(at, o) for o in range(len(node.specs))]
@@ -85,7 +86,7 @@ class Fusion:
 
     def _roots(self) -> set[int]:
         graph = self.graph
-        roots = set(graph.outputs)
+        roots = set(self.results)
         for at, node in enumerate(graph.nodes):
             kind, outs = self.kinds[at], self.outs(at)
             if kind != INLINE:
@@ -191,7 +192,7 @@ class Fusion:
                     self._join(at, [v])
         unite(self, NEAR, WIDE)
         self.readers = Readers(self.steps, self._reads, self.graph.outputs)
-        return [self._finished(at, s) for at, s in enumerate(self.steps)]
+        return prompt(self.graph, [self._finished(at, s) for at, s in enumerate(self.steps)])
 
     def _append(self, step: Any, values: Sequence[int]) -> None:
         for v in values:

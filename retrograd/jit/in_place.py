@@ -23,7 +23,7 @@ TERMS = 512  # of a product that is added up in registers alone
 def replaced(fusion: Any, values: Sequence[int]) -> set[int]:
     """The donated inputs whose memory outputs that are made of them could take."""
     specs, found = fusion.graph.specs, set()
-    for v in (v for v in values if v in fusion.graph.outputs):
+    for v in (v for v in values if v in fusion.results):
         given = fusion._needed(fusion.maker[v][0]) & fusion.donated
         found |= {i for i in given if specs[v] == specs[i]}
     return found

@@ -24,7 +24,7 @@ def sink(fusion: Any, at: int) -> int | None:
     found = fusion.first[at]
     for _ in range(LONG):
         users = fusion.users.get(found, ())
-        if len(users) != 1 or found in fusion.graph.outputs:
+        if len(users) != 1 or found in fusion.results:
             break
         (user,) = users
         node, specs = fusion.graph.nodes[user], fusion.graph.specs

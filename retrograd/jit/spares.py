@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from retrograd.jit.fuse import Fusion
 from retrograd.jit.group import Builder
 from retrograd.jit.loops.analyse import expressions, statements
 from retrograd.jit.loops.expr import CHECKS, For
@@ -20,15 +19,18 @@ from retrograd.jit.steps import Call, Loops
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from retrograd.ir.graph import Graph
+    from retrograd.jit.fuse import Fusion
+    from retrograd.jit.steps import Step
 
 __all__ = ["spares"]
 
 
-def spares(graph: Graph, donated: Sequence[int] = ()) -> list[Loops]:
-    """Kernels that make one value each, of values that are in memory when it was made."""
-    fusion = Fusion(graph, donated)
-    steps = fusion.run()
+def spares(fusion: Fusion, steps: Sequence[Step]) -> list[Loops]:
+    """Kernels that make one value each, of values that are in memory when it was made.
+
+    `steps` are those of the fusion, in the order in which they run.
+    """
+    graph = fusion.graph
     memory = set(range(len(graph.inputs)))
     found: list[Loops] = []
     for step in steps:
@@ -37,7 +39,7 @@ def spares(graph: Graph, donated: Sequence[int] = ()) -> list[Loops]:
         if isinstance(step, Call) or len(writes) < 2:
             continue
         for v in writes:
-            if v in graph.outputs or fusion.kinds[fusion.maker[v][0]] != INLINE:
+            if v in fusion.results or fusion.kinds[fusion.maker[v][0]] != INLINE:
                 continue
             spare = _alone(fusion, v)
             if spare is not None and set(spare.reads) <= memory:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Meter", "NoRoomError", "scheduled"]
 
-_NEIGHBOURS = 16  # of a value that are looked at
+_USES = 16  # to come, that are looked at
 
 
 class NoRoomError(Exception):
@@ -131,18 +131,22 @@ class _Run:
         """The unit to bring a value back with: what seems to cost least with what it misses."""
         if v in self.saved:
             return self.problem.spills[v] + 1
-        ways = [u for u in self.problem.makers[v] if self.free_to_run(u)]
-        if not ways:
-            raise NoRoomError
-        return ways[0] if len(ways) == 1 else min(ways, key=self.estimate)
+        ways = self.problem.makers[v]
+        if len(ways) > 1:
+            ways = sorted(ways, key=self.estimate)
+        for u in ways:
+            if self.free_to_run(u):
+                return u
+        raise NoRoomError
 
     def estimate(self, u: int) -> float:
         """What a unit costs with what it misses."""
         unit = self.problem.all_units[u]
-        absent = [v for v in unit.reads if self.absent(v)]
-        return unit.cost + sum(
-            self.moved(v) if v in self.saved else self.gone.price(v) for v in absent
-        )
+        cost = unit.cost
+        for v in unit.reads:
+            if self.absent(v):
+                cost += self.moved(v) if v in self.saved else self.gone.price(v)
+        return cost
 
     def free_to_run(self, u: int) -> bool:
         """Whether a unit may run once more."""
@@ -253,7 +257,7 @@ class _Run:
                 if r in self.problem.held:
                     continue
                 uses = self.uses.setdefault(r, [])
-                if t in uses[-_NEIGHBOURS:]:
+                if t in uses[-_USES:]:
                     continue
                 at = len(uses)
                 while at and uses[at - 1] < t:
@@ -282,20 +286,7 @@ class _Gone:
     """
 
     def __init__(self, problem: Problem) -> None:
-        units = problem.units + problem.spares
-        self.cost = [0.0] * len(problem.sizes)
-        self.near: list[list[int]] = [[] for _ in problem.sizes]
-        for u, unit in enumerate(units):
-            for v in unit.writes:
-                cheapest = units[problem.makers[v][-1]].cost
-                self.cost[v] = cheapest
-                if problem.makers[v][-1] != u:
-                    continue
-                for r in unit.reads:
-                    if r not in problem.held:
-                        self.near[v].append(r)
-                        self.near[r].append(v)
-        self.near = [n[:_NEIGHBOURS] for n in self.near]
+        self.cost, self.near = problem.remakes, problem.neighbours
         self.parent = list(range(len(problem.sizes)))
         self.total = [0.0] * len(problem.sizes)
         self.away: set[int] = set()
@@ -308,8 +299,12 @@ class _Gone:
 
     def price(self, v: int) -> float:
         """What making a value again may cost, with the neighbours that are gone."""
-        near = {self.root(n) for n in self.near[v] if n in self.away}
-        return self.cost[v] + sum(self.total[r] for r in near)
+        cost, seen = self.cost[v], []
+        for n in self.near[v]:
+            if n in self.away and (r := self.root(n)) not in seen:
+                seen.append(r)
+                cost += self.total[r]
+        return cost
 
     def add(self, v: int) -> None:
         """A value is gone."""
@@ -317,8 +312,7 @@ class _Gone:
         mine = self.root(v)
         self.total[mine] += self.cost[v]
         for n in self.near[v]:
-            other = self.root(n)
-            if n in self.away and other != mine:
+            if n in self.away and (other := self.root(n)) != mine:
                 self.parent[other] = mine
                 self.total[mine] += self.total[other]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,39 +43,62 @@ def _in_time(spans: Sequence[Span]) -> tuple[dict[object, int], int]:
     """As an allocator would, moment by moment: each in the smallest hole that takes it."""
     events = sorted(spans, key=lambda s: (s.first, -s.nbytes))
     ends: list[tuple[int, int, int]] = []  # (last, offset, bytes) of what lives
-    holes: list[tuple[int, int]] = []  # (offset, bytes), in order, never touching
+    holes = _Holes()
     offsets: dict[object, int] = {}
-    size = 0
     for s in events:
         while ends and ends[0][0] < s.first:
-            _, offset, free = ends.pop(0)
-            holes = _joined(holes, offset, free)
+            _, offset, free = heappop(ends)
+            holes.add(offset, free)
         need = rounded(s.nbytes)
-        fits = [h for h in holes if h[1] >= need]
-        if fits:
-            at, room = min(fits, key=lambda h: h[1])
-            holes.remove((at, room))
+        offsets[s.name] = at = holes.take(need)
+        heappush(ends, (s.last, at, need))
+    return offsets, holes.size
+
+
+class _Holes:
+    """What is free below `size`: never two that touch."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.starts: list[int] = []  # in order
+        self.rooms: dict[int, int] = {}  # by start
+        self.by_room: list[tuple[int, int]] = []  # (bytes, start), in order
+
+    def take(self, need: int) -> int:
+        """So many bytes of the smallest hole that has them, or of a larger arena."""
+        found = bisect_left(self.by_room, (need, 0))
+        if found < len(self.by_room):
+            room, at = self.by_room[found]
+            self._remove(at)
             if room > need:
-                insort(holes, (at + need, room - need))
-        elif holes and sum(holes[-1]) == size:  # grow the hole at the end
-            at, _ = holes.pop()
-            size = at + need
-        else:
-            at, size = size, size + need
-        offsets[s.name] = at
-        insort(ends, (s.last, at, need))
-    return offsets, size
+                self._insert(at + need, room - need)
+            return at
+        at = self.size
+        if self.starts and self.starts[-1] + self.rooms[self.starts[-1]] == at:
+            at = self.starts[-1]  # grow the hole at the end
+            self._remove(at)
+        self.size = at + need
+        return at
 
+    def add(self, at: int, room: int) -> None:
+        """One more, joined with those it touches."""
+        after = bisect_left(self.starts, at)
+        if after and (before := self.starts[after - 1]) + self.rooms[before] == at:
+            at, room = before, room + self._remove(before)
+        room += self._remove(at + room) if at + room in self.rooms else 0
+        self._insert(at, room)
 
-def _joined(holes: list[tuple[int, int]], offset: int, free: int) -> list[tuple[int, int]]:
-    """The holes with one more, joined with those it touches."""
-    out: list[tuple[int, int]] = []
-    for at, room in sorted([*holes, (offset, free)]):
-        if out and sum(out[-1]) == at:
-            out[-1] = (out[-1][0], out[-1][1] + room)
-        else:
-            out.append((at, room))
-    return out
+    def _insert(self, at: int, room: int) -> None:
+        insort(self.starts, at)
+        insort(self.by_room, (room, at))
+        self.rooms[at] = room
+
+    def _remove(self, at: int) -> int:
+        """The bytes of a hole that is one no longer."""
+        room = self.rooms.pop(at)
+        del self.starts[bisect_left(self.starts, at)]
+        del self.by_room[bisect_left(self.by_room, (room, at))]
+        return room
 
 
 def _largest_first(spans: Sequence[Span]) -> tuple[dict[object, int], int]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["ALIGN", "Problem", "Schedule", "Span", "Unit", "rounded"]
 
 ALIGN = 64  # bytes; offsets are multiples of it
+_NEIGHBOURS = 16  # of a value that a plan looks at
 SMALLEST = 1 << 14  # bytes that are worth a file
 
 
@@ -101,6 +102,24 @@ class Problem:
             for v in unit.writes:
                 found.setdefault(v, []).append(u)
         return {v: tuple(us) for v, us in found.items()}
+
+    @cached_property
+    def remakes(self) -> dict[int, float]:
+        """What it costs to make each value again of what its cheapest maker reads."""
+        units = self.units + self.spares
+        return {v: units[makers[-1]].cost for v, makers in self.makers.items()}
+
+    @cached_property
+    def neighbours(self) -> dict[int, list[int]]:
+        """The values that each is made of, and that are made of it: the first of these."""
+        units = self.units + self.spares
+        near: dict[int, list[int]] = {v: [] for v in self.makers}
+        for v, makers in self.makers.items():
+            for r in units[makers[-1]].reads:
+                if r not in self.held:
+                    near[v].append(r)
+                    near[r].append(v)
+        return {v: n[:_NEIGHBOURS] for v, n in near.items()}
 
     def need(self, u: int) -> int:
         """Bytes in the arena while a unit runs, at the least: operands, results, workspace."""

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from retrograd.ir.graph import Graph
     from retrograd.jit.llvm.machine import Machine
+    from retrograd.jit.llvm.routine import Routine
     from retrograd.jit.steps import Loops
     from retrograd.memory.problem import Problem
 
-__all__ = ["Plans", "plans"]
+__all__ = ["Plans", "plans", "plans_of"]
 
 _LARGEST = 5  # values that an error names
 
@@ -121,9 +122,14 @@ def plans(
 ) -> Plans:
     """The plans of a graph for so many threads; written once to know what kernels need."""
     writer = Writer(graph, machine, donated)
-    routine = writer.written()
+    return plans_of(writer, writer.written(), threads, disk=disk)
+
+
+def plans_of(writer: Writer, routine: Routine, threads: int, *, disk: bool = False) -> Plans:
+    """The plans of what was written."""
+    graph = writer.graph
     made = [v for v in routine.stored_outputs() if v not in routine.reuse]
-    more = tuple(spares(graph, donated))
+    more = tuple(spares(routine.fusion, routine.steps))
     return Plans(
         graph,
         problem_of(routine, routine.costs, more, disk=disk),

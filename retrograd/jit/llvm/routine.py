@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from retrograd.jit.fuse import fuse
+from retrograd.jit.fuse import Fusion
 from retrograd.jit.llvm.arena import ALIGNMENT
 from retrograd.jit.llvm.carry import copy
 from retrograd.jit.llvm.control import CONTROL, write_control
@@ -44,7 +44,8 @@ class Routine:
         self.writer, self.graph = writer, graph
         whole = graph is writer.graph
         donated = writer.donated if whole else ()
-        self.steps = fuse(graph, donated)
+        self.fusion = Fusion(graph, donated)
+        self.steps = self.fusion.run()
         # what is donated is a result of the last call, which does; so does what is in the arena
         self.sure = frozenset(donated if whole else range(len(graph.inputs)))
         self.base = len(writer.wheres)
@@ -200,14 +201,11 @@ class Routine:
 
     def _leaving(self, s: Loops) -> list[int]:
         """What a kernel makes of the program's results that nothing after it reads."""
-        graph, own = self.graph, set(s.nodes)
-        if graph is not self.writer.graph:
+        if self.graph is not self.writer.graph:
             return []
-        found = [v for v in s.writes if v in graph.outputs]
-        if not found:
-            return []
-        others = (n.inputs for at, n in enumerate(graph.nodes) if at not in own)
-        return sorted(set(found).difference(*others))
+        own, users = set(s.nodes), self.fusion.users
+        made = (v for v in s.writes if v in self.fusion.results)
+        return sorted({v for v in made if own.issuperset(users.get(v, ()))})
 
     def _product(self, s: Product) -> None:
         w, f = self.writer, self.writer.f
