@@ -220,7 +220,9 @@ class Fusion:
     def _join(self, at: int, values: list[int]) -> None:
         """Put roots into the latest kernel that can take them, or a new one."""
         frame = self._frame(at, values)
-        needs = {self.place[v] for v in self._needed(at) if v in self.place}
+        needed = self._needed(at)
+        needs = {self.place[v] for v in needed if v in self.place}
+        large = [v for v in needed if self.graph.specs[v].size > 1]
         earliest = max(needs, default=0)
         for p in range(len(self.steps) - 1, max(earliest, len(self.steps) - NEAR) - 1, -1):
             group = self.steps[p]
@@ -231,9 +233,10 @@ class Fusion:
             if not isinstance(group, Group) or len(group.roots) >= WIDE:
                 continue
             joint = self._agreed(group.frame, frame)
-            if joint is None or not self._related(group, at, feeds=p in needs):
-                continue
-            if self.takes(group, joint, values):
+            assert group.built is not None
+            # joining saves memory traffic if one reads the other, or both read the same
+            related = p in needs or not group.built.reads.isdisjoint(large)
+            if joint is not None and related and self.takes(group, joint, values):
                 self.place.update(dict.fromkeys(values, p))
                 return
         group = Group(frame)
@@ -281,12 +284,6 @@ class Fusion:
             else:
                 stack += self.graph.nodes[maker].inputs
         return found
-
-    def _related(self, group: Group, at: int, *, feeds: bool) -> bool:
-        """Whether joining saves memory traffic: one reads the other, or both read the same."""
-        assert group.built is not None
-        big = [v for v in self._needed(at) if self.graph.specs[v].size > 1]
-        return feeds or any(v in group.built.reads for v in big)
 
     def _agreed(self, a: Any, b: Any) -> Any:
         """The loops of two that share them; None if they do not."""

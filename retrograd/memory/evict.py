@@ -132,9 +132,7 @@ class _Run:
         if v in self.saved:
             return self.problem.spills[v] + 1
         ways = self.problem.makers[v]
-        if len(ways) > 1:
-            ways = sorted(ways, key=self.estimate)
-        for u in ways:
+        for u in ways if len(ways) == 1 else sorted(ways, key=self.estimate):
             if self.free_to_run(u):
                 return u
         raise NoRoomError

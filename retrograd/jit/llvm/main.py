@@ -3,15 +3,20 @@
 What each start needs is known when the program is written: the kernel, how many chunks, and
 for each operand a word of the call's block and the bytes from there. As rows of a table they
 cost no code, so that a program of many layers compiles about as fast as one of few.
+
+Kernels that follow each other, stream through more memory than the caches hold and touch
+nothing in common that one of them writes (the updates of many weights) are one job of the
+pool: each thread walks through whole arrays, and waits for the others once.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.ready import SCRATCH, THREADS
 from retrograd.jit.llvm.text import I32, I64, PTR
+from retrograd.jit.threads import MAX_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +24,35 @@ if TYPE_CHECKING:
     from retrograd.jit.llvm.info import KernelInfo
     from retrograd.jit.llvm.text import Int, Module, Type, Val
 
-__all__ = ["MANY", "Main"]
+    Place = tuple[Val, int]  # a pointer, and its bytes
+
+__all__ = ["MANY", "STREAMS", "Main", "Touched"]
 
 MANY = 128  # nodes of a graph that is worth a table
+STREAMS = 1 << 23  # bytes of a kernel that finds nothing in the caches
+TOGETHER = 64  # kernels of one job at most
+
+
+class Touched(NamedTuple):
+    """Memory that a kernel reads and writes: word of the call's block, first byte, the end."""
+
+    reads: list[tuple[int, int, int]]
+    writes: list[tuple[int, int, int]]
+
+    def beside(self, other: Touched) -> bool:
+        """Whether two kernels may run at once."""
+        pairs = [(w, x) for w in self.writes for x in (*other.reads, *other.writes)]
+        pairs += [(w, x) for w in other.writes for x in self.reads]
+        return not any(w[0] == x[0] and w[1] < x[2] and x[1] < w[2] for w, x in pairs)
+
+
+class _Row(NamedTuple):
+    """A start of a kernel."""
+
+    name: str
+    chunks: int
+    spots: list[tuple[int, int]]
+    touched: Touched | None
 
 
 class Main(Fn):
@@ -33,8 +64,9 @@ class Main(Fn):
     def __init__(self, module: Module) -> None:
         super().__init__(module, "program", [("block", PTR)], I32, linkage="")
         self.spots: dict[str, tuple[int, int]] = {}  # of pointers: word, bytes from there
-        self.rows: list[tuple[str, int, list[tuple[int, int]]]] = []
+        self.rows: list[_Row] = []
         self.ran = 0  # rows that were started by what is written
+        self.jobs: list[int] = []  # rows that begin one
 
     def word(self, slot: int) -> Val:
         """A pointer of the call's block, which no kernel changes."""
@@ -51,13 +83,38 @@ class Main(Fn):
             self.spots[found.ref] = (slot, offset + index * max(t.bits // 8, 1))
         return found
 
-    def launch(self, info: KernelInfo, pointers: Sequence[Val]) -> bool:
+    def touched(self, reads: Sequence[Place], writes: Sequence[Place]) -> Touched | None:
+        """The memory of pointers with so many bytes each, if it is known."""
+        spots = self.spots
+        if any(p.ref not in spots for p, _ in (*reads, *writes)):
+            return None
+        found = []
+        for places in (reads, writes):
+            at = [(*spots[p.ref], nbytes) for p, nbytes in places]
+            found.append([(slot, start, start + nbytes) for slot, start, nbytes in at])
+        return Touched(*found)
+
+    def launch(
+        self, info: KernelInfo, pointers: Sequence[Val], touched: Touched | None
+    ) -> bool:
         """Start a kernel by a row of the table; False if that cannot be."""
         spots = [self.spots.get(p.ref) for p in pointers]
         if any(s is None for s in spots):
             return False
-        self.rows.append((info.name, info.chunks, [s for s in spots if s is not None]))
+        if not self._joins(touched):
+            self.jobs.append(len(self.rows))
+        known = [s for s in spots if s is not None]
+        self.rows.append(_Row(info.name, info.chunks, known, touched))
         return True
+
+    def _joins(self, touched: Touched | None) -> bool:
+        """Whether a kernel can run beside all of the job that was put off last."""
+        if touched is None or self.ran == len(self.rows):
+            return False
+        job = self.rows[self.jobs[-1] :]
+        return len(job) < TOGETHER and all(
+            r.touched is not None and touched.beside(r.touched) for r in job
+        )
 
     def emit(self, line: str) -> None:
         """A line, after all that was put off."""
@@ -85,27 +142,35 @@ class Main(Fn):
         """After the last line: the table, and what reads it."""
         if not self.rows:
             return
-        kind, most = "{ptr, i64, i64, i64}", 1
+        kind, most = "{ptr, i64, i64, i64, i64, i64}", 1
         rows: list[str] = []
         words: list[int] = []
-        for name, chunks, spots in self.rows:
-            begin = len(words) // 2
-            words += [n for spot in spots for n in spot]
-            rows.append(f"{kind} {{ptr @{name}, i64 {chunks}, i64 {begin}, i64 {len(spots)}}}")
-            most = max(most, len(spots))
+        ends = dict(zip(self.jobs, [*self.jobs[1:], len(self.rows)], strict=True))
+        for at, row in enumerate(self.rows):
+            job = self.rows[at : ends.get(at, at + 1)]
+            units, pointers = sum(r.chunks for r in job), sum(len(r.spots) for r in job)
+            given = (row.chunks, len(words) // 2, len(row.spots), len(job), units)
+            rows.append(f"{kind} {{ptr @{row.name}, {', '.join(f'i64 {n}' for n in given)}}}")
+            words += [n for spot in row.spots for n in spot]
+            most = max(most, pointers)
         known = self.module.globals
         known[f"[{len(rows)} x {kind}] [{', '.join(rows)}], align 64"] = "launch_rows"
-        given = ", ".join(f"i64 {n}" for n in words)
-        known[f"[{len(words)} x i64] [{given}], align 64"] = "launch_operands"
+        operands = ", ".join(f"i64 {n}" for n in words)
+        known[f"[{len(words)} x i64] [{operands}], align 64"] = "launch_operands"
         text = _LAUNCHES.replace("KIND", kind).replace("MOST", str(most))
         text = text.replace("STRIDE", str(stride)).replace("SCRATCH", str(SCRATCH))
-        self.module.functions["launches"] = text.replace("THREADS", str(THREADS)).strip()
+        text = text.replace("THREADS", str(THREADS)).replace("CHUNKS", str(MAX_THREADS))
+        for name in ("umin", "umax"):
+            self.module.declare(f"llvm.{name}.i64", "i64", "i64, i64")
+        self.module.functions["launches"] = text.strip()
+        self.module.functions["together"] = _TOGETHER.replace("KIND", kind).strip()
 
 
 _LAUNCHES = """
 define internal void @launches(ptr %block, i64 %first, i64 %last) nounwind noinline {
 entry:
   %bufs = alloca [MOST x ptr], align 64
+  %work = alloca [3 x i64], align 64
   %scratch_at = getelementptr i64, ptr %block, i64 SCRATCH
   %scratch = load ptr, ptr %scratch_at, align 8
   %threads_at = getelementptr i64, ptr %block, i64 THREADS
@@ -116,11 +181,20 @@ row:
   %kernel_at = getelementptr KIND, ptr @launch_rows, i64 %i
   %chunks_at = getelementptr i64, ptr %kernel_at, i64 1
   %begin_at = getelementptr i64, ptr %kernel_at, i64 2
-  %count_at = getelementptr i64, ptr %kernel_at, i64 3
+  %rows_at = getelementptr i64, ptr %kernel_at, i64 4
   %kernel = load ptr, ptr %kernel_at, align 8
   %chunks = load i64, ptr %chunks_at, align 8
   %begin = load i64, ptr %begin_at, align 8
-  %count = load i64, ptr %count_at, align 8
+  %rows = load i64, ptr %rows_at, align 8
+  %next = add i64 %i, %rows
+  %final = sub i64 %next, 1
+  %final_at = getelementptr KIND, ptr @launch_rows, i64 %final
+  %final_begin_at = getelementptr i64, ptr %final_at, i64 2
+  %final_count_at = getelementptr i64, ptr %final_at, i64 3
+  %final_begin = load i64, ptr %final_begin_at, align 8
+  %final_count = load i64, ptr %final_count_at, align 8
+  %end_operands = add i64 %final_begin, %final_count
+  %count = sub i64 %end_operands, %begin
   %operands = getelementptr [2 x i64], ptr @launch_operands, i64 %begin
   br label %fill
 fill:
@@ -140,6 +214,21 @@ put:
   %more = add i64 %k, 1
   br label %fill
 go:
+  %several = icmp ugt i64 %rows, 1
+  br i1 %several, label %join, label %single
+join:
+  %units_at = getelementptr i64, ptr %kernel_at, i64 5
+  %units = load i64, ptr %units_at, align 8
+  %parts = call i64 @llvm.umin.i64(i64 %units, i64 CHUNKS)
+  store ptr %kernel_at, ptr %work, align 8
+  %work_bufs = getelementptr i64, ptr %work, i64 1
+  store ptr %bufs, ptr %work_bufs, align 8
+  %work_parts = getelementptr i64, ptr %work, i64 2
+  store i64 %parts, ptr %work_parts, align 8
+  call void @rg_parallel_within(ptr @together, ptr %work, i64 %parts, ptr %scratch, i64 STRIDE,
+    i64 %threads)
+  br label %on
+single:
   %alone = icmp eq i64 %chunks, 1
   br i1 %alone, label %one, label %many
 one:
@@ -150,10 +239,58 @@ many:
     i64 %threads)
   br label %on
 on:
-  %next = add i64 %i, 1
   %left = icmp ult i64 %next, %last
   br i1 %left, label %row, label %end
 end:
+  ret void
+}
+"""
+
+# A part of a job of several kernels: so many of their chunks, in order.
+_TOGETHER = """
+define internal void @together(ptr %work, i64 %part, ptr %scratch) nounwind noinline {
+entry:
+  %rows = load ptr, ptr %work, align 8
+  %bufs_at = getelementptr i64, ptr %work, i64 1
+  %bufs = load ptr, ptr %bufs_at, align 8
+  %parts_at = getelementptr i64, ptr %work, i64 2
+  %parts = load i64, ptr %parts_at, align 8
+  %units_at = getelementptr i64, ptr %rows, i64 5
+  %units = load i64, ptr %units_at, align 8
+  %after = add i64 %part, 1
+  %low = mul i64 %units, %part
+  %high = mul i64 %units, %after
+  %first = udiv i64 %low, %parts
+  %last = udiv i64 %high, %parts
+  br label %row
+row:
+  %row_at = phi ptr [ %rows, %entry ], [ %row_next, %done ]
+  %mine = phi ptr [ %bufs, %entry ], [ %bufs_next, %done ]
+  %base = phi i64 [ 0, %entry ], [ %end, %done ]
+  %kernel = load ptr, ptr %row_at, align 8
+  %chunks_at = getelementptr i64, ptr %row_at, i64 1
+  %chunks = load i64, ptr %chunks_at, align 8
+  %count_at = getelementptr i64, ptr %row_at, i64 3
+  %count = load i64, ptr %count_at, align 8
+  %end = add i64 %base, %chunks
+  %from = call i64 @llvm.umax.i64(i64 %first, i64 %base)
+  %to = call i64 @llvm.umin.i64(i64 %last, i64 %end)
+  br label %look
+look:
+  %unit = phi i64 [ %from, %row ], [ %more, %run ]
+  %going = icmp ult i64 %unit, %to
+  br i1 %going, label %run, label %done
+run:
+  %chunk = sub i64 %unit, %base
+  call void %kernel(ptr %mine, i64 %chunk, ptr %scratch)
+  %more = add i64 %unit, 1
+  br label %look
+done:
+  %row_next = getelementptr KIND, ptr %row_at, i64 1
+  %bufs_next = getelementptr ptr, ptr %mine, i64 %count
+  %left = icmp ult i64 %end, %last
+  br i1 %left, label %row, label %out
+out:
   ret void
 }
 """

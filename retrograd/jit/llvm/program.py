@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from retrograd.ir.graph import Graph
     from retrograd.jit.llvm.machine import Machine
+    from retrograd.jit.llvm.main import Touched
     from retrograd.jit.llvm.timing import Stopwatch
     from retrograd.jit.steps import Course
 
@@ -186,8 +187,13 @@ class Writer:
         self.named += 1
         return self.named
 
-    def launch(self, info: KernelInfo, pointers: Sequence[Val]) -> None:
-        """Run a kernel on its buffers: on this thread if it is small, else on all."""
+    def launch(
+        self, info: KernelInfo, pointers: Sequence[Val], touched: Touched | None = None
+    ) -> None:
+        """Run a kernel on its buffers: on this thread if it is small, else on all.
+
+        With others if all that it touches is known.
+        """
         f = self.f
         if not info.chunks:
             return
@@ -195,7 +201,7 @@ class Writer:
         if self.clock:
             self.clock.launched(info)
         self.scratch = max(self.scratch, rounded(info.scratch) if info.scratch else 0)
-        if isinstance(f, Main) and f.launch(info, pointers):
+        if isinstance(f, Main) and f.launch(info, pointers, touched):
             return
         bufs = f.alloca(PTR, len(pointers))
         for i, p in enumerate(pointers):

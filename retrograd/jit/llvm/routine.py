@@ -15,7 +15,9 @@ from retrograd.jit.llvm.epilogue import Epilogue, PixelEpilogue
 from retrograd.jit.llvm.gemm import Gemm, write_gemm
 from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.loops import write_loops
+from retrograd.jit.llvm.main import STREAMS, Main
 from retrograd.jit.llvm.ready import Ahead, HostCall, Step
+from retrograd.jit.llvm.reuse import may_fail
 from retrograd.jit.llvm.text import F32, F64, I8
 from retrograd.jit.loops.alike import signature
 from retrograd.jit.loops.analyse import operands
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from retrograd.ir.graph import Graph
     from retrograd.jit.llvm.info import KernelInfo
+    from retrograd.jit.llvm.main import Touched
     from retrograd.jit.llvm.text import Val
 
 __all__ = ["Routine"]
@@ -197,7 +200,21 @@ class Routine:
         else:
             order = operands(s.kernel)
         w.steps.append(Step("loops", s.nodes, info, self.graph))
-        w.launch(info, [*(self.places[b.name] for b in order), w.status()])
+        given = [*(self.places[b.name] for b in order), w.status()]
+        w.launch(info, given, self._touched(s, info))
+
+    def _touched(self, s: Loops, info: KernelInfo) -> Touched | None:
+        """The memory of a kernel that may run beside others; None of one that may not."""
+        f, graph = self.writer.f, self.graph
+        streams = info.chunks > 1 and info.bytes >= STREAMS
+        if not (isinstance(f, Main) and streams) or may_fail(graph, s):
+            return None
+        # what is written where a donated argument was is that argument's memory
+        places = [
+            [(self.places[self.reuse.get(v, v)], graph.specs[v].nbytes) for v in values]
+            for values in self.traffic(s)
+        ]
+        return f.touched(*places)
 
     def _leaving(self, s: Loops) -> list[int]:
         """What a kernel makes of the program's results that nothing after it reads."""

@@ -155,8 +155,9 @@ class Recorder:
 
     def _meet(self, *xs: Any) -> list[Expr]:
         """Numbers of one dtype: Python's take that of the others."""
-        for other in xs:
-            xs = tuple(settled(x, other) if x is not other else x for x in xs)
+        if any(isinstance(x, Expr) and x.op == "var" for x in xs):
+            for other in xs:
+                xs = tuple(settled(x, other) if x is not other else x for x in xs)
         known = [x.dtype for x in xs if isinstance(x, Expr)]
         common = np.result_type(*known) if known else np.asarray(xs[0]).dtype
         return [cast(number(self.table, x, common), common) for x in xs]
