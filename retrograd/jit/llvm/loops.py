@@ -115,7 +115,7 @@ class Writer(Squares):
             return 0
         if not self.vertical:
             return lanes * abreast(self.kernel, self.vector, lanes)
-        return lanes * together(self.kernel, self.vector, lanes, self.f.machine.registers)
+        return lanes * together(self.kernel, self.vector, lanes, self.f.machine)
 
     # -- loops over the independent axes -----------------------------------------------
 

@@ -12,6 +12,7 @@ from retrograd.jit.loops.vocabulary import FUNCTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from retrograd.jit.llvm.machine import Machine
     from retrograd.jit.loops.expr import Kernel
     from retrograd.jit.loops.index import Axis
 
@@ -23,7 +24,7 @@ TURNS = 8  # whole turns that make up for one that is not
 ENOUGH = 8  # pieces of work for the threads
 
 
-def together(kernel: Kernel, vector: Axis, lanes: int, registers: int) -> int:
+def together(kernel: Kernel, vector: Axis, lanes: int, machine: Machine) -> int:
     """Vectors side by side as one: columns that are reduced are read in whole lines."""
     if deep(kernel):
         return abreast(kernel, vector, lanes)
@@ -32,20 +33,17 @@ def together(kernel: Kernel, vector: Axis, lanes: int, registers: int) -> int:
     rest = prod(a.extent for a in kernel.axes if a is not vector)
     sums = len(assigned(kernel.body)[0])
     enough = ENOUGH // 2 if jumps(kernel) else ENOUGH  # a jump is worth more than one line
-    # A sum of what is read takes no registers besides; a kilobyte of each row streams.
-    bare = _bare(kernel, sums)
-    for many in (16, 8, 4, 2) if bare else (4, 2):
+    # A sum of what is read takes no registers besides: two kilobytes of each row stream.
+    loops = [s for s in kernel.body if isinstance(s, For)]
+    done = [e.op for e in expressions(loops) if e.op not in ("load", "var")]
+    more = 4 if len(done) > sums else int(set(done) != {"add"})
+    for many in (32, 16, 8, 4, 2) if more < 4 else (4, 2):
         strips, odd = divmod(vector.extent, lanes * many)
-        fits = many * (sums + (1 if bare else 4)) <= registers
-        if not odd and fits and rest * strips >= enough:
+        fits = many * (sums + more) <= machine.registers
+        least = min(enough, machine.cores) if many > 16 else enough
+        if not odd and fits and rest * strips >= least:
             return many
     return 1
-
-
-def _bare(kernel: Kernel, sums: int) -> bool:
-    """Whether loops do nothing but add what they read to sums, or take the larger."""
-    loops = [s for s in kernel.body if isinstance(s, For)]
-    return sum(e.op not in ("load", "var") for e in expressions(loops)) <= sums
 
 
 def deep(kernel: Kernel) -> bool:

@@ -3,7 +3,8 @@
     python -m retrograd.jit.llvm.math.fit
 
 Each polynomial interpolates its function at Chebyshev nodes, in arithmetic of 60 digits, which
-comes within a small factor of the best polynomial of that degree. The degree is the least
+comes within a small factor of the best polynomial of that degree (if its error counts times a
+power of x, at the outer ones of more nodes). The degree is the least
 whose error stays below what the goal asks, on a grid between the nodes. Coefficients are
 rounded last; the leading terms, where rounding would show, are not in the polynomials but
 exact in the formulas (exp: 1 + r + r**2 * EXP(r)).
@@ -87,9 +88,12 @@ def pi() -> Decimal:
     return 4 * atan(D(1))
 
 
-def nodes(low: Decimal, high: Decimal, count: int) -> list[Decimal]:
-    """Chebyshev's."""
-    cosines = [D(math.cos((2 * i + 1) * math.pi / (2 * count))) for i in range(count)]
+def nodes(low: Decimal, high: Decimal, count: int, spared: int = 0) -> list[Decimal]:
+    """Chebyshev's, but for some next to the middle: what is 0 there by itself needs none."""
+    more = count + spared
+    cosines = [D(math.cos((2 * i + 1) * math.pi / (2 * more))) for i in range(more)]
+    inner = sorted((c for c in cosines if abs(c) > 1e-9), key=abs)[:spared]
+    cosines = [c for c in cosines if c not in inner]
     return [(low + high) / 2 + (high - low) / 2 * c for c in cosines]
 
 
@@ -117,6 +121,7 @@ class Target(NamedTuple):
     goals: str
     share: Callable[[Decimal], Decimal] = lambda x: D(1)
     slack: float = 1.0
+    spared: int = 0  # nodes next to 0
 
     def fit(self, goal: str) -> tuple[float, ...]:
         """Coefficients of the least degree that is good enough."""
@@ -124,7 +129,7 @@ class Target(NamedTuple):
         grid = [self.low + (self.high - self.low) * D(i) / 100 for i in range(101)]
         known = [(x, self.f(x), self.share(x)) for x in grid if x != 0]
         for count in range(2, 40):
-            c = interpolate(self.f, nodes(self.low, self.high, count))
+            c = interpolate(self.f, nodes(self.low, self.high, count, self.spared))
             error = max(abs(value(c, x) - y) * s for x, y, s in known)
             if error < wanted:
                 kind = np.float32 if goal == "f32" else np.float64
@@ -150,6 +155,16 @@ def hyperbolic() -> dict[str, Target]:
     return {
         # exp(r) = 1 + r + r**2 EXP(r)
         "EXP": Target(lambda r: (r.exp() - 1 - r) / r**2, -half, half, "f32 wide f64", abs),
+        # the same, where the error counts beside 1 and not beside r
+        "EXP_ALONE": Target(
+            lambda r: (r.exp() - 1 - r) / r**2,
+            -half,
+            half,
+            "f32 wide f64",
+            lambda r: r * r / r.exp(),
+            2.0,
+            2,
+        ),
         # log(1 + f) = f - f**2 / 2 + f**3 LOG(f)
         "LOG": Target(
             lambda f: ((1 + f).ln() - f + f * f / 2) / f**3,
