@@ -44,14 +44,11 @@ class Epilogue:
         ]
         self.values = [b.name for b in self.buffers]
         place = flat(map(Ix.of, self.kernel.axes), shape)
-        self.beside = [  # buffers that are read where results are written
-            (i, b.dtype.itemsize)
-            for i, b in enumerate(self.buffers)
-            if any(
-                e.op == "load" and e.data[0] is b and e.data[1] == place
-                for e in expressions(self.kernel.body)
-            )
-        ]
+        loads = [e.data for e in expressions(self.kernel.body) if e.op == "load"]
+        stores = [(s.buffer, s.index) for s in self.kernel.body if isinstance(s, Store)]
+        here = {b for b, ix in (*loads, *stores) if ix == place}
+        # buffers that are read or written where results are
+        self.beside = [(i, b.dtype.itemsize) for i, b in enumerate(self.buffers) if b in here]
 
     def __call__(
         self, f: Fn, acc: Val, batch: Val, row: Val, col: Val, mask: Val | None

@@ -23,7 +23,6 @@ from retrograd.jit.llvm.text import I8, I64, PTR, Int, Module, Val
 __all__ = ["Epilogue", "Gemm", "write_gemm"]
 
 LINE = 64  # bytes of a cache line
-FAR = 1 << 20  # bytes of results: what lies beside them is in no near cache
 LONG = 128  # steps of k: rows that the hardware does not call for in time
 KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 
@@ -85,15 +84,15 @@ class _Writer(Operands):
         super().__init__(f, plan)
         self.finish, self.swapped, self.apart = finish, swapped, apart
         self.next: list[Val] = []  # what the tile being written calls for
-        self.beside: list[int] = []  # buffers that the epilogue reads where results go
+        self.beside: list[int] = []  # buffers that the epilogue touches where results go
         self.spills = not apart and not plan.dots and self.gemm.c[1] != 1
         if self.spills or apart:
             self.tile = f.alloca(self.gemm.type, plan.rows.size * plan.width)
 
     def expect(self, epilogue: Any) -> None:
-        """See what an epilogue reads beside results; what caches hold need not be called."""
+        """See what an epilogue touches beside results; what caches hold need not be called."""
         gemm, dense = self.gemm, not (self.swapped or self.plan.dots or self.spills)
-        if dense and gemm.m * gemm.n * gemm.size >= FAR:
+        if dense and self.plan.fetch:
             found = getattr(epilogue, "beside", ())
             self.beside = [epilogue.operands + i for i, size in found if size == gemm.size]
 
@@ -238,7 +237,7 @@ class _Writer(Operands):
             self._finish(c, spot.batch, part)
 
     def _beside(self, spot: Spot, c: Val) -> list[Val]:
-        """Where what the epilogue will read beside c begins; before the last block of k, c."""
+        """Where what the epilogue will touch beside c begins; before the last block of k, c."""
         if not self.beside:
             return []
         f, last = self.f, self._last(spot)

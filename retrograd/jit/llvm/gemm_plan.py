@@ -30,6 +30,7 @@ ASIDE = NEAR // 2  # bytes of rows that are packed at a time, beside it
 DEPTH, DEEP = 256, 384  # steps of k in a block; in one of packed rows
 LARGE = 512  # rows, columns, steps of k: packed once, they are read often enough
 SHALLOW, LONG = 64, 512  # steps of k, columns: so few, and so many, that storing is the work
+FAR = 1 << 17  # bytes of results that a program of many layers has in no near cache
 FLOW = 10  # bytes in a cycle that the second cache gives without making anybody wait
 STREAM = 16  # as above, when a matrix is read once: so many rows at a time
 
@@ -164,9 +165,8 @@ class Plan:
 
     @property
     def fetch(self) -> bool:
-        """Whether results have left the second cache when the next block of k adds to them."""
-        gemm = self.gemm
-        return gemm.k > self.depth and gemm.m * gemm.n * gemm.size > 2 * L2
+        """Whether results are so many that they may have to come from afar to be written."""
+        return self.gemm.m * self.gemm.n * self.gemm.size >= FAR
 
     @property
     def calls(self) -> Calls | None:
