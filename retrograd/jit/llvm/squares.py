@@ -11,6 +11,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.fetch import Fetch
+from retrograd.jit.llvm.text import I64, LINE, Int
 from retrograd.jit.llvm.values import in_memory
 from retrograd.jit.llvm.walks import Walks, safe
 from retrograd.jit.loops.analyse import expressions
@@ -26,7 +27,7 @@ __all__ = ["Squares"]
 
 MANY = 4  # operands that are turned over, at most
 LEAST = 1 << 14  # elements that are worth it
-ABREAST = 16  # squares that read neighbouring lines before others are read
+ABREAST = 3  # squares that write neighbouring lines before the next lines are read
 
 
 class Squares(Walks):
@@ -78,20 +79,47 @@ class Squares(Walks):
         f, n, axis, last = self.f, self.lanes, self.turned, self.vector
         assert axis is not None
         assert last is not None
-        whole = axis.extent // n * n
-        end = f.integer(f.lesser(high, whole))
-        with f.loop(low, end, n * ABREAST) as band:
+        skip = self._skipped(last, span[0])
+        # chunks begin and end with squares, but for the first and the last
+        first = f.compare("eq", f.integer(low), f.integer(0))
+        final = f.compare("eq", f.integer(high), f.integer(axis.extent))
+        begin, after = f.plus(low, skip), f.integer(f.plus(high, skip))
+        limit = f.select(final, f.integer(axis.extent), after)
+        whole = f.div(f.sub(limit, f.integer(begin)), f.integer(n))
+        end = f.plus(begin, f.times(whole, n))
+        with (
+            f.loop(span[0], span[1], n * ABREAST) as group,
+            f.loop(begin, end, n) as block,
+        ):
 
-            def squares() -> None:
-                self._hoist(self.kernel.body, {axis})
-                with f.loop(band.i, f.lesser(f.plus(band.i, n * ABREAST), end), n) as block:
-                    self._inside(axis, block.i, self._turn_over)
-                    with f.loop(0, n) as turn:
-                        self.turn = turn.i
-                        self._inside(axis, f.add(block.i, turn.i), body)
-                    self.tiles = {}
+            def square() -> None:
+                self._inside(axis, block.i, self._turn_over)
+                with f.loop(0, n) as turn:
+                    self.turn = turn.i
+                    self._inside(axis, f.add(block.i, turn.i), body)
+                self.tiles = {}
 
-            self._strips(last, *span, squares)
-        if whole < axis.extent:  # chunks end with whole squares, but for the last
-            with f.loop(whole, high) as turn:
+            some = f.lesser(f.plus(group.i, n * ABREAST), span[1])
+            self._strips(last, group.i, some, square)
+        for start, stop, test in ((0, begin, first), (end, limit, final)):
+            with f.when(test), f.loop(start, stop) as turn:
                 self._inside(axis, turn.i, lambda: self._strips(last, *span, body))
+
+    def _skipped(self, last: Axis, start: Any) -> Int:
+        """Turns before the first square, less than one, so that no vector is in two lines."""
+        f, (buffer, ix), axis = self.f, self.wanted[0], self.turned
+        assert axis is not None
+        size, starts = buffer.dtype.itemsize, []
+        line = min(LINE, self.lanes * size)
+
+        def look() -> None:
+            spot, step, down = self._ends(buffer, ix, axis)
+            if not (down or axis.extent % self.lanes or step * size % line):
+                starts.append(f.convert("ptrtoint", spot, I64))
+
+        self._inside(last, start, lambda: self._inside(axis, 0, look))
+        if not starts:
+            return 0
+        left = f.bitwise("and", f.sub(f.integer(0), starts[0]), f.integer(line - 1))
+        whole = f.compare("eq", f.rem(left, f.integer(size)), f.integer(0))
+        return f.select(whole, f.div(left, f.integer(size)), f.integer(0))

@@ -140,6 +140,21 @@ def test_squares_stay_inside_of_what_is_turned_over(machine, rng):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("machine", MACHINES)
+def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, dtype, rng):
+    """Squares begin with lines; what is before the first and behind the last is not lost."""
+    size = np.dtype(dtype).itemsize
+    for m, n in [(256, 256), (512, 131), (48, 1024), (333, 512), (512, 336)]:
+        for skip in (0, 1, 4, 5, 15):
+            memory = np.empty(m * n + 64, dtype)
+            first = -memory.ctypes.data % 64 // size + skip
+            x = memory[first : first + m * n].reshape(m, n)
+            x[:] = rng.normal(size=(m, n))
+            got = ran(lambda x: rg.matrix_transpose(x) * 2, [x], machine)
+            np.testing.assert_array_equal(got, x.T * 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("machine", MACHINES)
 def test_loops_over_a_row_leave_what_the_next_ones_need(machine, dtype, rng):
     """Rows in whole vectors and not, that fit their memory and do not; many and one."""
     for shape in [(3, 1), (40, 37), (5, 64), (2, 3, 100), (7, 5000), (1200, 1024)]:
