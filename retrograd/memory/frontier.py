@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WORK", "Choice", "cheapest", "frontier"]
 
-WORK = 120_000  # operands, in all walks and layouts of a search: what bounds its time
+WORK = 150_000  # operands, in all walks and layouts of a search: what bounds its time
 _BELOW = 0.5  # of it, to look for the smallest plan; the rest is to improve the others
 _ROOMS = 22  # bytes that are looked at, at most
 _SEVERAL = 1_000  # units, up to which a plan that is laid out too large is tried once more
@@ -51,8 +51,9 @@ def frontier(problem: Problem, fixed: int = 0) -> list[Choice]:
     The search looks at the half, the quarter, ... of all bytes, `fixed` ones included, and
     between these: what people ask for.
     """
-    found = [_laid(Schedule(problem, tuple(order))) for order in _orders(problem)]
-    _Search(problem, found).run(fixed)
+    orders = _orders(problem)
+    found = [_laid(Schedule(problem, tuple(order))) for order in orders]
+    _Search(problem, orders, found).run(fixed)
     if len(problem.all_units) <= FEW:
         found.append(_laid(smallest(problem)))
     return _best(found)
@@ -65,21 +66,23 @@ def cheapest(choices: Sequence[Choice], room: int) -> Choice | None:
 
 
 def _orders(problem: Problem) -> list[Sequence[int]]:
-    """Orders to begin with."""
-    given, other = list(range(len(problem.units))), early(problem)
-    return [given] if other == given else [other, given]
+    """Orders to begin with, those first that hold less."""
+    found = [early(problem, updates=True), early(problem, updates=False)]
+    found.append(list(range(len(problem.units))))
+    return [order for at, order in enumerate(found) if order not in found[:at]]
 
 
 class _Search:
     """Plans in less and less room, then in more ways, until the work allowed is done."""
 
-    def __init__(self, problem: Problem, found: list[Choice]) -> None:
+    def __init__(
+        self, problem: Problem, orders: Sequence[Sequence[int]], found: list[Choice]
+    ) -> None:
         self.problem, self.found = problem, found
         self.meter = Meter(WORK)
         self.once = 1 + sum(len(u.reads) + len(u.writes) for u in problem.units)
         # orders to walk in, and how much distance counts; what fitted last comes first
-        orders, fars = _orders(problem), (1.0, 0.5, 0.0)
-        self.kinds = [(order, far) for far in fars for order in orders]
+        self.kinds = [(order, far) for far in (1.0, 0.5, 0.0) for order in orders]
         self.ways = list(range(len(self.kinds)))
         self.tried: set[tuple[int, int]] = set()  # ways and rooms
 

@@ -10,8 +10,13 @@ if TYPE_CHECKING:
 __all__ = ["early"]
 
 
-def early(problem: Problem) -> list[int]:
-    """The given order, but a unit that frees more than it makes runs as soon as it can."""
+def early(problem: Problem, *, updates: bool) -> list[int]:
+    """The given order, but a unit that frees more than it makes runs as soon as it can.
+
+    Of several the first; with `updates` those before it that make nothing. Such is the update
+    of a weight: no gradient has to wait then until all are there, but what reads the old
+    weight cannot run again.
+    """
     waits, after = _dependencies(problem)
     readers: dict[int, set[int]] = {}
     for u, unit in enumerate(problem.units):
@@ -20,10 +25,11 @@ def early(problem: Problem) -> list[int]:
     done = [False] * len(problem.units)
     out: list[int] = []
 
+    makes = [sum(problem.nbytes[v] for v in unit.writes) for unit in problem.units]
+
     def frees(u: int) -> bool:
-        unit = problem.units[u]
-        lets_go = sum(problem.nbytes[v] for v in set(unit.reads) if readers[v] == {u})
-        return lets_go >= sum(problem.nbytes[v] for v in unit.writes)
+        reads = set(problem.units[u].reads)
+        return makes[u] <= sum(problem.nbytes[v] for v in reads if readers[v] == {u})
 
     for first in range(len(problem.units)):
         ready = [first]
@@ -40,6 +46,8 @@ def early(problem: Problem) -> list[int]:
                 readers[v].discard(u)
             candidates = {*after[u], *(w for v in unit.reads for w in readers[v])}
             ready += sorted((w for w in candidates if not waits[w]), reverse=True)
+            if updates:
+                ready.sort(key=lambda w: not makes[w])  # the last one is next
     return out
 
 

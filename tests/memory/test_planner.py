@@ -128,11 +128,33 @@ def test_with_a_file_everything_fits_that_can(problem, room):
         assert found.live <= 1024 * room
 
 
-@given(problems(most=20))
-def test_the_early_order_is_an_order(problem):
-    order = early(problem)
+@given(problems(most=20), st.booleans())
+def test_the_early_order_is_an_order(problem, updates):
+    order = early(problem, updates=updates)
     assert sorted(order) == list(range(len(problem.units)))
     assert Schedule(problem, tuple(order)).works()
+
+
+def test_no_gradient_waits_for_all_others():
+    """Weights that are updated where they are: each as soon as nothing reads the old one."""
+    depth, size, held = 12, 1024, set()
+    units, sizes = [], [size] * (depth + 1)  # what layers make
+    weights = range(depth + 1, 2 * depth + 1)
+    sizes += [size] * depth
+    units += [Unit((k, weights[k]), (k + 1,), 10.0) for k in range(depth)]
+    blame, updates = depth, []
+    for k in reversed(range(depth)):
+        grad, new, below = range(len(sizes), len(sizes) + 3)
+        sizes += [size] * 3
+        units.append(Unit((k, blame), (grad,), 10.0))
+        units.append(Unit((weights[k], blame), (below,), 10.0))
+        updates.append(Unit((weights[k], grad), (new,), 1.0, 0, False, (weights[k],)))
+        held |= {weights[k], new}
+        blame = below
+    problem = Problem((*units, *updates), tuple(sizes), frozenset({0, blame, *held}))
+    order = early(problem, updates=True)
+    assert Schedule(problem, tuple(order)).works()
+    assert frontier(problem)[0].size <= 6 * size  # fewer than there are gradients
 
 
 # -- the smallest budget, by brute force -----------------------------------------------------

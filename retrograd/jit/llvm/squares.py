@@ -93,6 +93,7 @@ class Squares(Walks):
         ):
 
             def square() -> None:
+                self._hoist(self.kernel.body, {axis})
                 self._inside(axis, block.i, self._turn_over)
                 with f.loop(0, n) as turn:
                     self.turn = turn.i
