@@ -152,19 +152,14 @@ def hyperbolic() -> dict[str, Target]:
     low, high = root / 2 - 1 - D(2) ** -20, root - 1 + D(2) ** -20
     z = ((root - 1) / (root + 1)) ** 2 * (1 + D(2) ** -16)
     s = D.sqrt
+
+    def rest(r: Decimal) -> Decimal:
+        return (r.exp() - 1 - r) / r**2
+
     return {
-        # exp(r) = 1 + r + r**2 EXP(r)
-        "EXP": Target(lambda r: (r.exp() - 1 - r) / r**2, -half, half, "f32 wide f64", abs),
-        # the same, where the error counts beside 1 and not beside r
-        "EXP_ALONE": Target(
-            lambda r: (r.exp() - 1 - r) / r**2,
-            -half,
-            half,
-            "f32 wide f64",
-            lambda r: r * r / r.exp(),
-            2.0,
-            2,
-        ),
+        # exp(r) = 1 + r + r**2 EXP(r); alone, the error counts beside 1 and not beside r
+        "EXP": Target(rest, -half, half, "f32 wide f64", abs),
+        "EXP_ALONE": Target(rest, -half, half, "f32 wide f64", lambda r: r * r, 2.0, 2),
         # log(1 + f) = f - f**2 / 2 + f**3 LOG(f)
         "LOG": Target(
             lambda f: ((1 + f).ln() - f + f * f / 2) / f**3,
