@@ -93,8 +93,8 @@ WHY = {
     "weights and of what is kept) are not. `explain` of both, on the EPYC: a forward product "
     "161 and 173 µs, a backward one 171 and 194, one with its update 147 and 152. Calling for "
     "what epilogues touch took 3 % of that away; to fix: call for the next weights too",
-    "SSD": "products grow as said; of 512 turns, the scan takes 267 µs at length 512 and 311 at "
-    "4,096, its gradient 665 and 762: operands come from the third cache then",
+    "SSD": "products grow as said; of 512 turns, the scan takes 267 µs at length 512 and 311 "
+    "at 4,096, its gradient 665 and 762: operands come from the third cache then",
 }
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 DEEP = (40, 80, 160, 330)  # layers that are planned: 330 have more than 5,000 nodes
