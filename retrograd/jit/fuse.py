@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from retrograd.ir.graph import Graph, Node
 
-__all__ = ["Fusion", "fuse"]
+__all__ = ["Fusion"]
 
 DEAR = 12  # operations: more are not computed twice
 NOT_FREE, FAR = 5, 64  # operations: more are not computed for each of so many readers
@@ -51,13 +51,8 @@ LONG = 1 << 14
 NEAR = 64  # steps back that a root looks for a kernel to join
 
 
-def fuse(graph: Graph, donated: Sequence[int] = ()) -> list[Step]:
-    """The kernels and calls of a graph, in an order in which they can run."""
-    return Fusion(graph, donated).run()
-
-
 class Fusion:
-    """One run of fusion.
+    """One run of fusion: the kernels and calls of a graph, in an order in which they can run.
 
     `donated`: inputs whose memory outputs may take. A product cannot write where it reads.
     """

@@ -6,7 +6,7 @@ import pytest
 import retrograd as rg
 from retrograd.core.spec import Spec
 from retrograd.ir.trace import trace
-from retrograd.jit.fuse import fuse
+from retrograd.jit.fuse import Fusion
 from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.machine import chosen, named
 from retrograd.jit.llvm.main import MANY
@@ -101,7 +101,7 @@ def test_the_table_compiles_for_every_machine(machine):
 
 def kernel(f, *shapes):
     graph, _ = trace(lambda *xs: [f(*xs)], [Spec(s, F32) for s in shapes])
-    (step,) = fuse(optimized(graph))
+    (step,) = Fusion(optimized(graph)).run()
     return step.kernel
 
 
