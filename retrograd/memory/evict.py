@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from retrograd.memory.problem import Problem, Schedule, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Meter", "NoRoomError", "scheduled"]
 
@@ -45,14 +45,17 @@ def scheduled(
     order: Sequence[int],
     far: float,
     meter: Meter | None = None,
+    drops: Mapping[int, int] | None = None,
 ) -> Schedule | None:
     """A schedule in which at most `room` bytes live at once, if this way finds one.
 
     `order` is a working order of the units. `far` says how much the time to the next use
-    counts when something must be dropped: 0 not at all, 1 as much as bytes.
+    counts when something must be dropped: 0 not at all, 1 as much as bytes. `drops` are values
+    to let go of in any case, each after a moment of the order, and to make again later.
     """
     run = _Run(problem, room, order, far)
     run.meter = meter or run.meter
+    run.drops = dict(drops or {})
     try:
         run.walk(order)
     except NoRoomError:
@@ -89,6 +92,7 @@ class _Run:
         self.locks: dict[int, int] = {}
         self.runs: list[int] = []
         self.meter = Meter()
+        self.drops: dict[int, int] = {}
 
     def walk(self, order: Sequence[int]) -> None:
         """All units of the order."""
@@ -184,6 +188,9 @@ class _Run:
         if not uses:
             self.leave(v)
             return
+        if v in self.drops and self.drops[v] <= self.now and self.can_return(v):
+            self.let_go(v)
+            return
         self.version[v] += 1
         heapq.heappush(self.heap, (self.score(v), self.version[v], v))
 
@@ -233,13 +240,18 @@ class _Run:
             if self.heap and now > self.heap[0][0] * 1.1 and now > score:
                 heapq.heappush(self.heap, (now, version, v))
                 continue
-            self.spill(v)
-            self.leave(v)
-            self.promise(v)
+            self.let_go(v)
             for entry in aside:
                 heapq.heappush(self.heap, entry)
             return
         raise NoRoomError
+
+    def let_go(self, v: int) -> None:
+        """Drop a value that will be read again."""
+        self.spill(v)
+        self.leave(v)
+        self.promise(v)
+        self.drops.pop(v, None)
 
     def promise(self, v: int) -> None:
         """What a dropped value will be made of is in use until then, if it is there now.
@@ -248,11 +260,15 @@ class _Run:
         """
         if v in self.saved:
             return
-        t, look = self.uses[v][-1], [v]
+        t, look, seen = self.uses[v][-1], [v], {v}
         while look:
             self.meter.spend(1)
             for r in self.problem.all_units[self.maker(look.pop())].reads:
-                if r in self.problem.held:
+                if r in self.problem.held or r in seen:
+                    continue
+                seen.add(r)
+                if r in self.drops:  # it goes, too
+                    look.append(r)
                     continue
                 uses = self.uses.setdefault(r, [])
                 if t in uses[-_USES:]:

@@ -1,5 +1,8 @@
 """Plans of a problem, from the one that recomputes nothing to the smallest that is found.
 
+Equal layers are planned once, and that plan is laid over all of them, more and more of it; then
+walks through the whole program look for what no layer sees.
+
 The plans are found once, without looking at any budget; a budget then takes the cheapest plan
 that fits. So more budget never recomputes more, by construction.
 """
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from retrograd.memory.evict import Meter, scheduled
 from retrograd.memory.exact import FEW, smallest
+from retrograd.memory.layers import laid_over
 from retrograd.memory.layout import layout
 from retrograd.memory.orders import early
 from retrograd.memory.problem import Schedule
@@ -23,9 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["WORK", "Choice", "cheapest", "frontier"]
 
-WORK = 150_000  # operands, in all walks and layouts of a search: what bounds its time
-_BELOW = 0.5  # of it, to look for the smallest plan; the rest is to improve the others
+WORK = 180_000  # operands, in all walks and layouts of a search: what bounds its time
+_LEVELS = 8  # plans of one layer that are laid over all of them, at most
+_LAID = 0.4  # of the work, that these may take
 _ROOMS = 22  # bytes that are looked at, at most
+_BELOW = 0.6  # of what is left then, for the smallest plan; the rest is to improve the others
+_ENDLESS = 1 << 62  # bytes
 _SEVERAL = 1_000  # units, up to which a plan that is laid out too large is tried once more
 _TIMES = 5  # what a room costs, times a walk that drops nothing
 _NEAR = 0.01  # of the smallest: a gap that is not worth a walk
@@ -96,6 +103,7 @@ class _Search:
         low, top = self.problem.bound, self.least
         if top <= low or not low:
             return
+        self.layers()
         count = max(3, min(_ROOMS, WORK // (_TIMES * self.once)))
         halves = max(1, round(count / log2(top / low)))  # rooms from the whole to its half
         rooms = []
@@ -105,11 +113,18 @@ class _Search:
                 low = max(low, room)
                 break
             rooms.append((k % halves > 0, k, room))
-        self.below(low, self.meter.left - WORK * _BELOW)
+        self.below(low, self.meter.left * (1 - _BELOW))
         for _, _, room in sorted(rooms):  # halves and quarters first
             for way in self.ways:
                 if self.meter.left > 0 and (way, room) not in self.tried:
                     self.walk(room, way)
+
+    def layers(self) -> None:
+        """Add plans in which equal layers do the same, found for one of them."""
+        levels = min(_LEVELS, int(_LAID * WORK / (2 * self.once)))
+        order, far = self.kinds[0]
+        for drops in laid_over(self.problem, order, levels) if levels else ():
+            self.add(scheduled(self.problem, _ENDLESS, order, far, self.meter, drops))
 
     def below(self, low: int, until: float) -> None:
         """Halve the gap between the smallest that fits and what does not."""
@@ -134,15 +149,18 @@ class _Search:
         """Add a plan in which no more than `room` bytes live at once, if this way finds one."""
         self.tried.add((way, room))
         schedule = scheduled(self.problem, room, *self.kinds[way], self.meter)
-        if schedule is None:
-            return False
-        # a layout takes as long as the walk: only for what nothing beats so far
-        if not _beaten(schedule, self.found):
-            self.meter.left -= self.once
-            self.found.append(_laid(schedule))
+        if self.add(schedule):
             above = self.found[-1].size - room
             if again and above > 0 and len(self.problem.units) <= _SEVERAL:
                 self.walk(room - above, way, again=False)
+        return schedule is not None
+
+    def add(self, schedule: Schedule | None) -> bool:
+        """Lay a plan out, if nothing beats it so far: that takes as long as a walk."""
+        if schedule is None or _beaten(schedule, self.found):
+            return False
+        self.meter.left -= self.once
+        self.found.append(_laid(schedule))
         return True
 
 

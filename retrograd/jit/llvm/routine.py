@@ -136,7 +136,8 @@ class Routine:
                 self.places[v] = f.at(arena, at + offset, I8)
         guarded, ahead = not self.reuse, self._ahead(runs)
         for t, n in enumerate(runs):
-            s, spent = self.steps[n], self.writer.spent
+            # counted from nothing: equal steps cost the same to the last bit
+            s, spent, self.writer.spent = self.steps[n], self.writer.spent, 0.0
             if not guarded and set(self.traffic(s)[1]) & set(self.reuse):
                 self.writer.check_status()
                 guarded = True
@@ -146,7 +147,8 @@ class Routine:
             clock = self.writer.clock
             with clock.around(self, s) if clock else nullcontext():
                 self._step(n, s)
-            self.costs[n] = (self.writer.spent - spent) * self._turns(s)
+            self.costs[n] = self.writer.spent * self._turns(s)
+            self.writer.spent += spent
 
     def _ahead(self, runs: Sequence[int]) -> dict[int, list[Spill]]:
         """Before which runs the system is told what will come back from the file soon."""
