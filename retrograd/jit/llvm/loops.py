@@ -319,7 +319,8 @@ class Writer(Squares):
                 neutral = self._identity(r)
                 x = compute(self.f, "where", [(self.mask,), x, neutral], [r.dtype], r.dtype)
             x = even(self.f, x, acc[i])[0]
-            acc[i] = compute(self.f, r.op, [acc[i], x], [r.dtype] * 2, r.dtype)
+            # x first: a maximum asks whether its first operand is NaN, which then waits for none
+            acc[i] = compute(self.f, r.op, [x, acc[i]], [r.dtype] * 2, r.dtype)
 
     def _folded(self, r: Reduction, x: Num) -> Num:
         """All lanes of a collected vector, by halves."""

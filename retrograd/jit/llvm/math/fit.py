@@ -160,6 +160,8 @@ def hyperbolic() -> dict[str, Target]:
         # exp(r) = 1 + r + r**2 EXP(r); alone, the error counts beside 1 and not beside r
         "EXP": Target(rest, -half, half, "f32 wide f64", abs),
         "EXP_ALONE": Target(rest, -half, half, "f32 wide f64", lambda r: r * r, 2.0, 2),
+        # the same between neighbours of SIXTEENTHS
+        "EXP_NEAR": Target(rest, -half / 16, half / 16, "f32", lambda r: r * r, 2.0, 2),
         # log(1 + f) = f - f**2 / 2 + f**3 LOG(f)
         "LOG": Target(
             lambda f: ((1 + f).ln() - f + f * f / 2) / f**3,
@@ -241,10 +243,14 @@ def constants() -> dict[str, object]:
     """What formulas need to more digits than a float has, by name."""
     two, ten = D(2).ln(), D(10).ln()
     words = int(2 / pi() * D(2) ** 1280)
+    near, lost = zip(*(_single(two * j / 16) for j in range(16)), strict=True)
     return {
         # a multiple of the first part by a whole exponent is exact, with and without fma
         "LN2_PARTS": {"f32": split(two, 16), "wide": split(two, 41), "f64": split(two, 41)},
         "LN2_PAIR": {"f32": split(two, 24), "wide": split(two, 53), "f64": split(two, 53)},
+        # 2 ** (j / 16), and what share of it a float32 lacks
+        "SIXTEENTHS": near,
+        "SIXTEENTHS_LOST": lost,
         "LOG10_2_PAIR": split(two / ten, 53),
         "TWO_OVER_LN2_PAIR": split(2 / two, 53),
         "THIRD_PAIR": split(D(1) / 3, 53),
@@ -255,6 +261,12 @@ def constants() -> dict[str, object]:
         # 2 / pi in 1280 bits, least word first, and room above
         "TWO_OVER_PI_WORDS": tuple(words >> 64 * i & (1 << 64) - 1 for i in range(24)),
     }
+
+
+def _single(x: Decimal) -> tuple[float, float]:
+    """exp(x) as the nearest float32, and how much there is besides, as a share of it."""
+    near = float(np.float32(float(x.exp())))
+    return near, float(np.float32(float(x.exp() / D(near) - 1)))
 
 
 def text() -> str:

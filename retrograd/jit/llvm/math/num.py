@@ -30,6 +30,7 @@ __all__ = [
     "at_least",
     "at_most",
     "full_vector",
+    "looked_up",
     "merge",
     "polynomial",
     "where",
@@ -272,6 +273,29 @@ def full_vector(x: Num, name: str, *args: Num | Val) -> Num | None:
     operands += [Val("-1", mask), Val("4", I32)]  # all lanes; rounding as always
     f.module.declare(full, t.text, ", ".join(a.type.text for a in operands))
     return x.made(f.make(t, f"call {t.text} @{full}({', '.join(map(str, operands))})"))
+
+
+def looked_up(index: Num, table: Sequence[float]) -> Num:
+    """Entries of a table of 16 float32, by the last four bits of integers; for AVX-512."""
+    f, lanes = index.f, index.type.lanes
+    if lanes > 16:
+        parts = [
+            looked_up(_lanes(index, range(at, at + 16)), table) for at in range(0, lanes, 16)
+        ]
+        low, high = (p.val for p in parts)
+        return index.made(f.shuffle(low, high, range(lanes)))
+    which = index.val
+    if not lanes:
+        which = f.splat(which, 16)
+    elif lanes < 16:  # what the other lanes find is not read
+        which = f.shuffle(which, None, [*range(lanes), *[0] * (16 - lanes)])
+    t, name = F32.by(16), "llvm.x86.avx512.permvar.sf.512"
+    operands = (f.vector(t, table), which)
+    f.module.declare(name, t.text, ", ".join(a.type.text for a in operands))
+    found = f.make(t, f"call {t.text} @{name}({', '.join(map(str, operands))})")
+    if lanes == 16:
+        return index.made(found)
+    return index.made(f.shuffle(found, None, range(lanes)) if lanes else f.extract(found, 0))
 
 
 def _by_halves(x: Num, name: str, *args: Num | Val) -> Num | None:
