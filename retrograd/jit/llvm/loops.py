@@ -318,8 +318,7 @@ class Writer(Squares):
             if self.mask is not None:
                 neutral = self._identity(r)
                 x = compute(self.f, "where", [(self.mask,), x, neutral], [r.dtype], r.dtype)
-            x = even(self.f, x, acc[i])[0]
-            # x first: a maximum asks whether its first operand is NaN, which then waits for none
+            # what is new first: of that a maximum asks whether it is NaN, and it waits for none
             acc[i] = compute(self.f, r.op, [x, acc[i]], [r.dtype] * 2, r.dtype)
 
     def _folded(self, r: Reduction, x: Num) -> Num:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from retrograd.jit.llvm.math import coefficients as table
+from retrograd.jit.llvm.math import constants
 from retrograd.jit.llvm.math.num import (
     Low,
     Num,
@@ -87,7 +88,7 @@ class Reduced(NamedTuple):
 def reduce(x: Num, *, exact: bool) -> Reduced:
     """x less the nearest multiple of log 2; `exact`: with what the rounding of r lost."""
     power = rounded(x, 1.4426950408889634)
-    high, low = x.pick(table.LN2_PARTS)
+    high, low = x.pick(constants.LN2_PARTS)
     a = (-power.n).fma(high, x)  # exact: n * high has no rounding, and the two nearly cancel
     r = (-power.n).fma(low, a)
     if not exact or x.roomy:
@@ -120,10 +121,10 @@ def by_table(x: Num) -> tuple[Num, Power]:
     large = 1.5 * 2.0 ** (x.mantissa - 4) + 2 * x.bias  # its last four bits are sixteenths
     word = x.fma(1.4426950408889634, large)
     n = word - large
-    first, second = x.pick(table.LN2_PARTS)
+    first, second = x.pick(constants.LN2_PARTS)
     r = (-n).fma(second, (-n).fma(first, x))
-    near = looked_up(word.bits(), table.SIXTEENTHS)
-    lost = looked_up(word.bits(), table.SIXTEENTHS_LOST)
+    near = looked_up(word.bits(), constants.SIXTEENTHS)
+    lost = looked_up(word.bits(), constants.SIXTEENTHS_LOST)
     rest = r.fma(polynomial(r, (1.0, *r.pick(table.EXP_NEAR))), lost)
     return near.fma(rest, near), Power(n, (word.bits() >> 4).floats())
 
@@ -184,7 +185,7 @@ def exp2(x: Num) -> Num:
 
 def times_ln2(x: Num, low: Low) -> tuple[Num, Low]:
     """(x + low) * log 2 as a pair."""
-    first, second = map(x.like, x.pick(table.LN2_PAIR))
+    first, second = map(x.like, x.pick(constants.LN2_PAIR))
     high, lost = exact_product(x, first)
     return high, lost if x.roomy else x.fma(second, lost + first * low)
 

@@ -1,4 +1,4 @@
-"""Make coefficients.py: polynomials and split constants, computed with decimal arithmetic.
+"""Make coefficients.py and constants.py, polynomials and split numbers, with decimals.
 
     python -m retrograd.jit.llvm.math.fit
 
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["text"]
+__all__ = ["texts"]
 
 DIGITS = 60
 D = Decimal
@@ -269,18 +269,21 @@ def _single(x: Decimal) -> tuple[float, float]:
     return near, float(np.float32(float(x.exp() / D(near) - 1)))
 
 
-def text() -> str:
-    """The module coefficients.py."""
+def texts() -> dict[str, str]:
+    """The modules that are made, by the names of their files."""
     with localcontext() as context:
         context.prec = DIGITS
         targets = hyperbolic() | circular()
         tables = {n: {g: t.fit(g) for g in t.goals.split()} for n, t in targets.items()}
         context.prec = 450
         rest = constants()
-    names = sorted([*tables, *rest])
+    return {"coefficients.py": _module(tables), "constants.py": _module(rest)}
+
+
+def _module(entries: Mapping[str, object]) -> str:
     lines = ['"""Made by fit.py, which says what each is; do not edit."""', "", "__all__ = ["]
-    lines += [f'    "{n}",' for n in names] + ["]", ""]
-    for name, entry in (tables | rest).items():
+    lines += [f'    "{n}",' for n in sorted(entries)] + ["]", ""]
+    for name, entry in entries.items():
         lines += _literal(f"{name} = ", entry, "")
     return "\n".join(lines) + "\n"
 
@@ -300,6 +303,7 @@ def _literal(head: str, entry: object, margin: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    path = os.path.join(os.path.dirname(__file__), "coefficients.py")
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(text())
+    for name, text in texts().items():
+        path = os.path.join(os.path.dirname(__file__), name)
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)

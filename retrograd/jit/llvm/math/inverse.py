@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from retrograd.jit.llvm.math import coefficients as table
+from retrograd.jit.llvm.math import constants
 from retrograd.jit.llvm.math.num import Low, Num, polynomial, where
 from retrograd.jit.llvm.math.pairs import exact_product, exact_sum, high_half, ordered_sum
 from retrograd.jit.llvm.math.registry import function
 
 __all__ = ["acos", "asin", "atan", "atan2"]
 
-_HALF_PI, _HALF_PI_LOW = table.HALF_PI_PAIR
+_HALF_PI, _HALF_PI_LOW = constants.HALF_PI_PAIR
 _TAN_EIGHTH = math.sqrt(2.0) - 1.0
 
 
@@ -73,7 +74,7 @@ def _angle(n: Num, d: Num) -> Num:
         low = where(abs(q) < 2.0**-900, 0.0, low)  # products of denormals are not exact
     z = q * q
     rest = (q * z).fma(polynomial(z, q.pick(table.ATAN)), low)
-    base, base_low = (where(steep, n.like(c * 0.5), 0.0) for c in table.HALF_PI_PAIR)
+    base, base_low = (where(steep, n.like(c * 0.5), 0.0) for c in constants.HALF_PI_PAIR)
     whole, lost = ordered_sum(base, q)
     return whole + (rest + (base_low + lost))
 

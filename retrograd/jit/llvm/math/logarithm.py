@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from retrograd.jit.llvm.math import coefficients as table
+from retrograd.jit.llvm.math import constants
 from retrograd.jit.llvm.math.num import Low, Num, full_vector, polynomial, where
 from retrograd.jit.llvm.math.pairs import exact_product, exact_sum, ordered_sum
 from retrograd.jit.llvm.math.registry import function
@@ -64,7 +65,7 @@ def _parts_of_bits(x: Num) -> Parts:
 
 def near_one(k: Num, f: Num, low: Low) -> Num:
     """k log 2 + log(1 + f + low), for a low far below f or 1."""
-    high_ln2, low_ln2 = f.pick(table.LN2_PARTS)
+    high_ln2, low_ln2 = f.pick(constants.LN2_PARTS)
     square = f * f * 0.5
     if f.goal == "f32":
         inverse: Low = ((1.0 - f) * f - 1.0).fma(f, 1.0)
@@ -127,17 +128,17 @@ def log2_pair(x: Num) -> tuple[Num, Low]:
     s_low = 0 if x.roomy else (((f - p) - p_low) - s * d_low) * inverse
     z, z_low = exact_product(s, s)
     z_low = z_low + s_low * (s * 2.0)
-    third = x.like(table.THIRD_PAIR[0])
+    third = x.like(constants.THIRD_PAIR[0])
     w, w_low = exact_product(z, third)
-    w_low = w_low + (0 if x.roomy else z * table.THIRD_PAIR[1]) + third * z_low
+    w_low = w_low + (0 if x.roomy else z * constants.THIRD_PAIR[1]) + third * z_low
     w, lost = ordered_sum(w, z * z * polynomial(z, x.pick(table.ATANH)))
     c, c_low = exact_product(s, w)
     c_low = c_low + s * (lost + w_low) + w * s_low
     a, a_low = ordered_sum(s, c)
     a_low = a_low + c_low + s_low
-    factor = x.like(table.TWO_OVER_LN2_PAIR[0])
+    factor = x.like(constants.TWO_OVER_LN2_PAIR[0])
     y, y_low = exact_product(a, factor)
-    y_low = y_low + factor * a_low + (0 if x.roomy else a * table.TWO_OVER_LN2_PAIR[1])
+    y_low = y_low + factor * a_low + (0 if x.roomy else a * constants.TWO_OVER_LN2_PAIR[1])
     whole, lost = ordered_sum(k, y)
     return (whole, 0) if x.roomy else ordered_sum(whole, y_low + lost)
 
@@ -153,7 +154,7 @@ def log2(x: Num) -> Num:
 def log10(x: Num) -> Num:
     """The logarithm to base 10."""
     high, low = log2_pair(x)
-    first, second = map(x.like, table.LOG10_2_PAIR)
+    first, second = map(x.like, constants.LOG10_2_PAIR)
     y, lost = exact_product(high, first)
     return _edges(x, x, y + (lost + first * low + (0 if x.roomy else high * second)))
 

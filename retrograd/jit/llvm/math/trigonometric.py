@@ -8,6 +8,7 @@ import numpy as np
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.math import coefficients as table
+from retrograd.jit.llvm.math import constants
 from retrograd.jit.llvm.math.num import Low, Num, any_lane, merge, polynomial, where
 from retrograd.jit.llvm.math.pairs import exact_product, exact_sum, ordered_sum
 from retrograd.jit.llvm.math.registry import function
@@ -45,9 +46,9 @@ def reduce(x: Num) -> Angle:
 def _reduce_small(a: Num) -> Angle:
     """Subtract parts of a multiple of pi/2 one after another."""
     large = 1.5 * 2.0**52
-    word = a.fma(table.TWO_OVER_PI, large)
+    word = a.fma(constants.TWO_OVER_PI, large)
     n = word - large
-    first, second, third, fourth = table.HALF_PI_PARTS
+    first, second, third, fourth = constants.HALF_PI_PARTS
     r = (-n).fma(first, a)
     if a.roomy:
         return Angle(word.bits(), (-n).fma(third, (-n).fma(second, r)), 0)
@@ -103,7 +104,7 @@ def _write_huge(f: Fn) -> None:
     lowest = bits.like(1280 - 254 + 1075) - (bits >> 52)
     byte = (lowest + 7) >> 3
     excess = (byte << 3) - lowest
-    words = g.module.table(np.array(table.TWO_OVER_PI_WORDS, np.uint64).view(np.int64))
+    words = g.module.table(np.array(constants.TWO_OVER_PI_WORDS, np.uint64).view(np.int64))
     start = g.make(PTR, f"getelementptr i8, {words}, {byte.val}")
     window = bits.made(g.load(_WIDE, start, 1))
     product = (window * digits.convert("zext", _WIDE)) << excess.convert("zext", _WIDE)
@@ -115,7 +116,7 @@ def _write_huge(f: Fn) -> None:
         p.convert("sitofp", F64) * 2.0 ** (-52 * i) for i, p in enumerate(pieces, start=1)
     )
     high, low = ordered_sum(a, b)
-    first, second = map(high.like, table.HALF_PI_PAIR)
+    first, second = map(high.like, constants.HALF_PI_PAIR)
     r, lost = exact_product(high, first)
     r, low = ordered_sum(r, lost + high * second + (low + c) * first)
     for i, part in enumerate((q.convert("trunc", I64).floats(), r, low)):
@@ -158,12 +159,12 @@ def _half_turns(x: Num, *, between: bool) -> HalfTurns:
     """x less a multiple of pi; `between`: |x| less what lies halfway between two of them."""
     x = abs(x) if between else x
     large = 1.5 * 2.0**52
-    by = table.TWO_OVER_PI / 2
+    by = constants.TWO_OVER_PI / 2
     word = x.fma(by, -0.5) + large if between else x.fma(by, large)
     n = word - large
     whole = n + 0.5 if between else n
     r = x
-    for part in table.HALF_PI_PARTS[:3]:
+    for part in constants.HALF_PI_PARTS[:3]:
         r = (-whole).fma(part * 2, r)
     near = HalfTurns(word.bits(), r)
     before = x.f.block
@@ -181,7 +182,7 @@ def _half_turns_far(x: Num, near: HalfTurns, *, between: bool) -> HalfTurns:
     wanted = 1 if between else 0
     moved = (q & 1).differs(wanted)
     down = r < 0.0
-    quarter = r.like(table.HALF_PI_PAIR[0])
+    quarter = r.like(constants.HALF_PI_PAIR[0])
     r = where(moved, where(down, r + quarter, r - quarter), r)
     q = where(moved, where(down, q - 1, q + 1), q)
     r = where(x < 0.0, -r, r)
