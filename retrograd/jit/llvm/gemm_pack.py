@@ -137,6 +137,8 @@ class Pack:
 def transposed(f: Fn, rows: Sequence[Val], short: int) -> list[Val]:
     """Squares of `short` side by side, each transposed: interleave halves until done."""
     rows, lanes, turn = list(rows), rows[0].type.lanes, 1
+    if short == lanes == 16:
+        return _sixteen(f, rows)
     while turn < short:
         half = short // 2
         both = []
@@ -150,6 +152,29 @@ def transposed(f: Fn, rows: Sequence[Val], short: int) -> list[Val]:
                 both.append(f.shuffle(rows[i], rows[i + half], picks))
         rows, turn = both, turn * 2
     return rows
+
+
+def _sixteen(f: Fn, rows: list[Val]) -> list[Val]:
+    """A square of 16, by shuffles that stay in quarters and others that move whole quarters."""
+    quarters = range(0, 16, 4)
+    low, high = [0, 16, 1, 17], [2, 18, 3, 19]  # numbers of a and of b by turns
+    for gap in (1, 2):
+        for i in (i for i in range(16) if not i & gap):
+            both = rows[i], rows[i + gap]
+            rows[i], rows[i + gap] = (
+                f.shuffle(*both, [q + p for q in quarters for p in picks])
+                for picks in (low, high)
+            )
+        low, high = [0, 1, 16, 17], [2, 3, 18, 19]  # then pairs
+    even, odd = [0, 8, 16, 24], [4, 12, 20, 28]  # quarters of a, then of b
+    for gap in (4, 8):
+        for i in (i for i in range(16) if not i & gap):
+            both = rows[i], rows[i + gap]
+            rows[i], rows[i + gap] = (
+                f.shuffle(*both, [q + n for q in picks for n in range(4)])
+                for picks in (even, odd)
+            )
+    return [rows[q + n] for q in quarters for n in (0, 2, 1, 3)]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ over in registers, and the turns find their vectors in a tile.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.fetch import Fetch
+from retrograd.jit.llvm.gemm_pack import transposed
 from retrograd.jit.llvm.text import I64, LINE, Int
 from retrograd.jit.llvm.values import in_memory
-from retrograd.jit.llvm.walks import Walks, safe
+from retrograd.jit.llvm.walks import Tile, Walks, safe
 from retrograd.jit.loops.analyse import expressions
 from retrograd.jit.loops.expr import For, Store
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Squares"]
 
+LIGHT = 4  # operations of a turn that is written out
 MANY = 4  # operands that are turned over, at most
 LEAST = 1 << 14  # elements that are worth it
 ABREAST = 3  # squares that write neighbouring lines before the next lines are read
@@ -36,6 +39,12 @@ class Squares(Walks):
     kernel: Kernel
     wanted: list[tuple[Buffer, Ix]]  # operands that are turned over
     turned: Axis | None = None  # the axis that they lie along
+
+    @cached_property
+    def light(self) -> bool:
+        """Whether turns are so little work that they are written out, with all in registers."""
+        work = sum(1 for _ in expressions(self.kernel.body))
+        return len(self.wanted) == 1 and work <= LIGHT and self.lanes <= 16
 
     def settle(self, axes: list[Axis]) -> None:
         """See which operands of a kernel lie along the axis before the lanes'."""
@@ -59,15 +68,20 @@ class Squares(Walks):
             self.turned = axis
 
     def _turn_over(self) -> None:
-        """Fill the tiles, and call for the next ones."""
+        """Call for the next tiles, and fill these."""
         f, n, axis = self.f, self.lanes, self.turned
         assert axis is not None
-        self._fill(self.wanted, axis)
         for buffer, ix in self.wanted:
             t = in_memory(buffer.dtype)
-            spot, step, _ = self._ends(buffer, ix, axis)
+            spot, step, down = self._ends(buffer, ix, axis)
             fetch = Fetch(t, n, n, step).write(f.module)
             f.call(fetch, None, f.at(spot, n * step, t))
+            if self.light:
+                spots = (f.at(spot, r * step, t) for r in range(n))
+                rows = transposed(f, [f.load(t.by(n), s) for s in spots], n)
+                self.tiles[buffer, ix] = Tile(None, down, rows)
+        if not self.light:
+            self._fill(self.wanted, axis)
 
     @abstractmethod
     def _strips(self, axis: Axis, low: Any, high: Any, body: Callable[[], None]) -> None: ...
@@ -95,9 +109,13 @@ class Squares(Walks):
             def square() -> None:
                 self._hoist(self.kernel.body, {axis})
                 self._inside(axis, block.i, self._turn_over)
-                with f.loop(0, n) as turn:
-                    self.turn = turn.i
-                    self._inside(axis, f.add(block.i, turn.i), body)
+                for k in range(n) if self.light else ():
+                    self.turn = k
+                    self._inside(axis, f.add(block.i, f.integer(k)), body)
+                if not self.light:
+                    with f.loop(0, n) as turn:
+                        self.turn = turn.i
+                        self._inside(axis, f.add(block.i, turn.i), body)
                 self.tiles = {}
 
             some = f.lesser(f.plus(group.i, n * ABREAST), span[1])

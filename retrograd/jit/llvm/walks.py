@@ -33,10 +33,14 @@ MANY = 8  # tiles of a loop, at most: all of them stay in the first cache
 
 
 class Tile(NamedTuple):
-    """Columns of a square of memory; row n of it is turn n of the loop, or from the end."""
+    """Columns of a square of memory; row n of it is turn n of the loop, or from the end.
 
-    memory: Val
+    They are in memory, or in registers if turns are written one after the other.
+    """
+
+    memory: Val | None
     down: bool
+    rows: Sequence[Val] = ()
 
 
 class Walks(Places):
@@ -216,12 +220,15 @@ class Walks(Places):
                 spot, step, _ = self._ends(s.buffer, s.index, loop.axes[0])
                 t = in_memory(s.buffer.dtype)
                 turn = Turned(t, n, n, n if self.left is None else self.left, n, step)
-                f.call(turn.write(f.module), None, self.tiles[s.buffer, s.index].memory, spot)
+                memory = self.tiles[s.buffer, s.index].memory
+                assert memory is not None
+                f.call(turn.write(f.module), None, memory, spot)
 
     # -- loads and stores ----------------------------------------------------------------
 
     def _spot(self, buffer: Buffer, tile: Tile) -> Val:
         f, n = self.f, self.lanes
+        assert tile.memory is not None
         row = f.sub(f.integer(n - 1), f.integer(self.turn)) if tile.down else self.turn
         return f.at(tile.memory, f.times(row, n), in_memory(buffer.dtype))
 
@@ -230,7 +237,12 @@ class Walks(Places):
         tile = self.tiles.get((buffer, ix))
         if tile is None:
             return super().load(buffer, ix)
-        x = self.f.load(in_memory(buffer.dtype).by(self.lanes), self._spot(buffer, tile), 16)
+        if tile.rows:
+            assert isinstance(self.turn, int)
+            x = tile.rows[self.lanes - 1 - self.turn if tile.down else self.turn]
+        else:
+            spot = self._spot(buffer, tile)
+            x = self.f.load(in_memory(buffer.dtype).by(self.lanes), spot, 16)
         return (widened(self.f, x, buffer.dtype),)
 
     def store(self, buffer: Buffer, ix: Ix, x: Num) -> None:
