@@ -41,9 +41,9 @@ WHY = {
     "less, half of one a third. The limit is a run through all of the array, of which some is "
     "in the third cache; the sum of the whole array reaches 1.2 times this one's speed",
     "softmax": "arithmetic: from a near cache it is hardly faster. On the EPYC a vector takes "
-    "15.7 cycles in C with the same instructions: 9.3 exp and its sum, 2 for the largest (loads "
-    "from the second cache), 2 for the scaling (stores), 2 between rows; memory would give one "
-    "every 8.6. To fix: the largest of the next row within the loop of this one's exp",
+    "15.7 cycles in C with the same instructions: 9.3 exp and its sum, 2 the largest (loads "
+    "from the second cache), 2 the scaling (stores), 2 between rows; memory would give one in "
+    "8.6. To fix: the largest of the next row within the loop of this one's exp",
     "layer norm": "mean, variance and results are three passes over a row in the first cache",
     "transpose": "rows are apart by 16 KiB, so each line is in another page of memory. In C, "
     "with the same shuffles, stores past the caches and calls for what comes next, 60 ways to "
