@@ -71,6 +71,13 @@ def expressions(draw, shape, *, masks_too=True):
     return tuple(flat)
 
 
+def axes_of(i):
+    """How many axes an item of an index is for: a mask has its own, integers have one."""
+    if i is None:
+        return 0
+    return i.ndim if isinstance(i, np.ndarray) and i.dtype == bool else 1
+
+
 def taken(shape, index):
     """x[index] of zeros by NumPy, or None where NumPy refuses.
 
@@ -81,9 +88,7 @@ def taken(shape, index):
         found = x[index]
     except IndexError:
         return None
-    dots = len(shape) - sum(
-        getattr(i, "ndim", 1) or 1 for i in index if i is not None and i is not ...
-    )
+    dots = len(shape) - sum(axes_of(i) for i in index if i is not ...)
     for i in index:
         if (
             isinstance(i, np.ndarray)
@@ -91,7 +96,7 @@ def taken(shape, index):
             and i.shape != shape[axis : axis + i.ndim]
         ):
             return None
-        axis += dots if i is ... else 0 if i is None else getattr(i, "ndim", 1) or 1
+        axis += dots if i is ... else axes_of(i)
     return found
 
 
@@ -100,6 +105,14 @@ def ours(index, draw_tensor):
     return tuple(
         draw_tensor(i) if isinstance(i, np.ndarray) and i.dtype != object else i for i in index
     )
+
+
+def test_an_array_of_indices_is_for_one_axis_whatever_its_shape():
+    """So the mask after it is for the next one, also where there are no elements."""
+    for shape in ((0, 1, 0), (2, 1, 3)):
+        index = slice(None), np.array([[0]]), np.zeros(shape[2], bool)
+        x = np.zeros(shape)
+        assert tensor(x)[index].shape == x[index].shape == taken(shape, index).shape
 
 
 @given(st.data())
