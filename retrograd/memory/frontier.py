@@ -113,11 +113,12 @@ class _Search:
                 low = max(low, room)
                 break
             rooms.append((k % halves > 0, k, room))
-        self.below(low, self.meter.left * (1 - _BELOW))
+        until, order = self.meter.left * (1 - _BELOW), self.kinds[self.ways[0]][0]
+        self.below(low, until, [w for w in self.ways if self.kinds[w][0] is order])
+        self.below(low, until, self.ways)
         for _, _, room in sorted(rooms):  # halves and quarters first
             for way in self.ways:
-                if self.meter.left > 0 and (way, room) not in self.tried:
-                    self.walk(room, way)
+                self.walk(room, way)
 
     def layers(self) -> None:
         """Add plans in which equal layers do the same, found for one of them."""
@@ -126,20 +127,21 @@ class _Search:
         for drops in laid_over(self.problem, order, levels) if levels else ():
             self.add(scheduled(self.problem, _ENDLESS, order, far, self.meter, drops))
 
-    def below(self, low: int, until: float) -> None:
+    def below(self, low: int, until: float, ways: Sequence[int]) -> None:
         """Halve the gap between the smallest that fits and what does not."""
         while self.meter.left > until:
             least = self.least
             room = isqrt(low * least)
             if not low < room < least or least - low < least * _NEAR:
                 return
-            if not (self.fits(room) and self.least < least):
+            # what lives at once may fit, and the arena, with its gaps, not be smaller
+            if not any(self.walk(room, way) and self.least < least for way in ways):
                 low = room
 
     def fits(self, room: int) -> bool:
         """Whether some way finds a plan in so many bytes; the first that does is added."""
         for way in self.ways:
-            if self.meter.left > 0 and self.walk(room, way):
+            if self.walk(room, way):
                 self.ways.remove(way)
                 self.ways.insert(0, way)
                 return True
@@ -147,6 +149,8 @@ class _Search:
 
     def walk(self, room: int, way: int, *, again: bool = True) -> bool:
         """Add a plan in which no more than `room` bytes live at once, if this way finds one."""
+        if self.meter.left <= 0 or (way, room) in self.tried:
+            return False
         self.tried.add((way, room))
         schedule = scheduled(self.problem, room, *self.kinds[way], self.meter)
         if self.add(schedule):
