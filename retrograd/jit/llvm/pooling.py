@@ -34,6 +34,7 @@ __all__ = ["Pooling", "axes_of"]
 
 EDGES = 6  # windows of a row whose code is written apart
 MOST_TAPS = 16  # places of a row of a window, one after the other
+SCATTERED = 16  # places of a window of which one is written alone
 CHUNKS, FEW = 32, 8
 LEAST = 1 << 15  # places that are worth a chunk
 ALONE = Axis(1, 1, 1, 1, 1, 1, 0)
@@ -116,6 +117,12 @@ class Pooling:
         """Whether each element is in one window."""
         seen = (sum(count for _, count, _ in a.table) == a.source for a in self.own)
         return self.apart and all(seen)
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether winners get what they are given one by one, and not windows as a whole."""
+        taps = prod(a.taps for a in self.own)
+        return not self.apart and taps >= SCATTERED and self.module.machine.masks
 
     @cached_property
     def lanes(self) -> int:
@@ -248,7 +255,14 @@ class Pooling:
             return
         whole = Type("i", t.bits, t.lanes)
         start = [f.const(t, -np.inf), f.zero(whole)]
-        _, where = self._loops(f, window, spots[1], start, self._better(f, t, window))
+        better = self._better(f, t, window, spots[1] if self.scatters else None)
+        _, where = self._loops(f, window, spots[1], start, better)
+        if self.scatters:
+            place = f.add(where, f.iota(whole))
+            mask = some_lanes(f, t.lanes, window.kept) if window.kept else None
+            before = f.gather(t, spots[2], place, mask)
+            f.scatter(f.add(before, y), spots[2], place, mask)
+            return
 
         def mine(code: Val) -> Val:
             here = f.splat(f.convert("trunc", code, whole.scalar), t.lanes)
@@ -274,16 +288,21 @@ class Pooling:
         return f.div(found, f.splat(f.convert("sitofp", f.integer(count), self.type), t.lanes))
 
     def _larger(self, f: Fn, v: Val, best: Val) -> Val:
-        """NaN, once it is there, stays."""
-        return f.select(self._beats(f, v, best), v, best)
+        """NaN stays; it is looked for in what is new, so that nothing waits for that."""
+        return f.maximum(v, best)
 
     def _beats(self, f: Fn, v: Val, best: Val) -> Val:
         known = f.compare("ord", best, best)
         return f.bitwise("and", f.compare("ugt", v, best), known)
 
-    def _better(self, f: Fn, t: Type, window: Window) -> Body:
+    def _better(self, f: Fn, t: Type, window: Window, start: Val | None) -> Body:
+        """The largest, and its number in the window, or how far from `start` it is."""
+
         def visit(at: Val, code: Val, carry: list[Val]) -> list[Val]:
             best, where = carry
+            if start is not None:
+                ends = (f.convert("ptrtoint", p, I64) for p in (at, start))
+                code = f.bitwise("ashr", f.sub(*ends), f.integer(2 if t.bits == 32 else 3))
             v = load_some(f, t, at, window.kept)
             beats = self._beats(f, v, best)
             here = f.splat(f.convert("trunc", code, where.type.scalar), t.lanes)
