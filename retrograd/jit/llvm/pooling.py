@@ -252,23 +252,28 @@ class Pooling:
         y = load_some(f, t, spots[0], window.kept)
         if self.kind == "spread":
             self._given(f, window, spots[1], lambda _: y)
-            return
+        else:
+            self._pulled(f, window, y, *spots[1:])
+
+    def _pulled(self, f: Fn, window: Window, y: Val, x: Val, out: Val) -> None:
+        """What a window was given, to the largest of it: the first, or the first NaN."""
+        t = y.type
         whole = Type("i", t.bits, t.lanes)
         start = [f.const(t, -np.inf), f.zero(whole)]
-        better = self._better(f, t, window, spots[1] if self.scatters else None)
-        _, where = self._loops(f, window, spots[1], start, better)
+        better = self._better(f, t, window, x if self.scatters else None)
+        _, where = self._loops(f, window, x, start, better)
         if self.scatters:
             place = f.add(where, f.iota(whole))
             mask = some_lanes(f, t.lanes, window.kept) if window.kept else None
-            before = f.gather(t, spots[2], place, mask)
-            f.scatter(f.add(before, y), spots[2], place, mask)
+            before = f.gather(t, out, place, mask)
+            f.scatter(f.add(before, y), out, place, mask)
             return
 
         def mine(code: Val) -> Val:
             here = f.splat(f.convert("trunc", code, whole.scalar), t.lanes)
             return f.select(f.compare("eq", where, here), y, f.zero(t))
 
-        self._given(f, window, spots[2], mine)
+        self._given(f, window, out, mine)
 
     def _gathered(self, f: Fn, window: Window, x: Val) -> Val:
         t = self.type.by(self.lanes)
