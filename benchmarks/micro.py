@@ -34,16 +34,16 @@ WHY = {
     "batched GEMM 512 x 16": "each multiply-add has a load of its own, and after 16 steps of "
     "k all is stored; to fix: two products abreast",
     "batched GEMM": "results are stored after 32 steps of k; not profiled further",
-    "silu": "arithmetic: from a near cache it is no faster. On the EPYC a vector takes 12.1 "
-    "cycles in C with the same instructions, of which the division takes 3.3; at 11.3 it would "
-    "be held up by memory. A reciprocal of 14 bits and five multiply-adds take 16.3",
+    "silu": "arithmetic: from a near cache it is hardly faster. On the EPYC a vector takes "
+    "12.1 cycles in C with the same instructions, 3.3 more than exp alone; at 100 GB/s memory gives "
+    "one in 9.2. With a reciprocal of 14 bits and five multiply-adds for the division 16.3",
     "sum over rows": "two kilobytes of each row at a time, by two cores; one gives a sixth "
     "less, half of one a third. The limit is a run through all of the array, of which some is "
     "in the third cache; the sum of the whole array reaches 1.2 times this one's speed",
-    "softmax": "arithmetic: from a near cache it is hardly faster. On the EPYC a vector takes "
-    "15.7 cycles in C with the same instructions: 9.3 exp and its sum, 2 the largest (loads "
-    "from the second cache), 2 the scaling (stores), 2 between rows; memory would give one in "
-    "8.6. To fix: the largest of the next row within the loop of this one's exp",
+    "softmax": "arithmetic: from a near cache it is no faster. On the EPYC a vector takes 15.7 "
+    "cycles in C with the same instructions, of which exp alone takes 8.8; the rest was not "
+    "taken apart; at 107 GB/s memory gives one in 8.6. What may help, not tried: the largest "
+    "of the next row within the loop of this one's exp",
     "layer norm": "mean, variance and results are three passes over a row in the first cache",
     "transpose": "rows are apart by 16 KiB, so each line is in another page of memory. In C, "
     "with the same shuffles, stores past the caches and calls for what comes next, 60 ways to "

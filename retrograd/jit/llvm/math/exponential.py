@@ -162,7 +162,7 @@ def exp(x: Num) -> Num:
 
 
 def _exp(x: Num) -> Num:
-    """e**x where that is at most infinity's neighbour, as the caller knows."""
+    """e**x for x that is not far beyond where that is infinite, as the caller knows."""
     # A product that is too small for a number takes the machine many times as long; the
     # instruction that scales leaves such lanes out.
     some = x.compare("uge", x.pick(_LIMITS)[0])
