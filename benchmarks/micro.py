@@ -36,7 +36,8 @@ WHY = {
     "batched GEMM": "results are stored after 32 steps of k; not profiled further",
     "silu": "arithmetic: from a near cache it is hardly faster. On the EPYC a vector takes "
     "12.1 cycles in C with the same instructions, 3.3 more than exp alone; at 100 GB/s memory "
-    "gives one in 9.2. With a reciprocal of 14 bits and five multiply-adds for the division 16.3",
+    "gives one in 9.2. With a reciprocal of 14 bits and five multiply-adds for the division "
+    "16.3",
     "sum over rows": "two kilobytes of each row at a time, by two cores; one gives a sixth "
     "less, half of one a third. The limit is a run through all of the array, of which some is "
     "in the third cache; the sum of the whole array reaches 1.2 times this one's speed",
