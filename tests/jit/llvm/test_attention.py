@@ -204,16 +204,32 @@ def both(case, dtype, rng):
 def sizes(case, grad, wide, found):
     """How large the numbers are that each gradient is a sum of, if they cancel each other.
 
-    The gradient of a bias that is the same for many scores is the sum of theirs, and over
-    the keys of a query these are 0 in sum.
+    The gradients of scores are 0 in sum over the keys of a query. The gradient of a bias that
+    is the same for many scores is their sum; that of a slope, the sum of each times how far
+    its key is. Thousands of roundings come to the root of the sum of their squares there.
     """
-    if case.bias is None or not found[3].size:
-        return [1.0] * len(found)
+    each = blames(case, grad, wide)
+    names = [n for n in grad.parts if n in ("bias", "slopes")]
+    result = {"q": 1.0, "k": 1.0, "v": 1.0}
+    for name, total in zip(names, found[3:], strict=True):
+        if name == "bias":
+            axes = tuple(a for a, n in enumerate(total.shape) if n == 1)
+            result[name] = max(1.0, np.abs(each).sum(axes).max(initial=0))
+        else:
+            i = np.arange(case.queries)[:, None] + case.keys - case.queries
+            away = each * np.abs(i - np.arange(case.keys))
+            result[name] = np.maximum(1.0, np.sqrt((away**2).sum((-4, -2, -1))))
+    return list(result.values())
+
+
+def blames(case, grad, wide):
+    """The gradient of each score, in float64: that of a bias of its own."""
     scores = (*case.lead, case.batch, case.heads, case.queries, case.keys)
-    full = [*wide[:6], np.broadcast_to(wide[6], scores), *wide[7:]]
-    each = np.abs(grad.forward(*full)[3])
-    axes = tuple(a for a, n in enumerate(found[3].shape) if n == 1)
-    return [1.0] * 3 + [max(1.0, each.sum(axes).max(initial=0))] + [1.0] * (len(found) - 4)
+    bias = wide[6] if case.bias is not None else np.zeros(())
+    rest = wide[7:] if case.bias is not None else wide[6:]
+    parts = ("bias", *(n for n in grad.parts if n != "bias"))
+    full = [*wide[:6], np.broadcast_to(bias, scores), *rest]
+    return grad.replace(parts=parts).forward(*full)[3]
 
 
 def check(case, machine, dtype, rng):
@@ -264,6 +280,12 @@ def attentions(draw):
 @settings(max_examples=max(10, settings().max_examples // 3))
 def test_any_attention(case, machine, dtype, seed):
     check(case, machine, np.dtype(dtype), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_slopes_whose_gradient_is_a_small_part_of_what_it_sums(machine):
+    case = Case(1, 55, 57, 2, 1, 16, 8, None, 20, 0.25, "qk", slopes=True)
+    check(case, machine, np.dtype("float32"), np.random.default_rng(1692266162))
 
 
 LARGE = [  # more than one chunk, forward and backward
