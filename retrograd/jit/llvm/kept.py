@@ -16,7 +16,7 @@ from retrograd.jit.lowering import DEAR, price
 
 if TYPE_CHECKING:
     from retrograd.jit.llvm.build import Fn
-    from retrograd.jit.llvm.text import Type, Val
+    from retrograd.jit.llvm.text import Int, Type, Val
     from retrograd.jit.loops.expr import Expr, Kernel
     from retrograd.jit.loops.index import Axis
 
@@ -39,6 +39,8 @@ class Kept:
     def __init__(self, f: Fn, kernel: Kernel, axis: Axis | None, lanes: int) -> None:
         self.f, self.axis = f, axis
         self.loop: For | None = None  # that is being written
+        self.start: Int = 0  # where its row is kept
+        self.length, self.many = 0, 1  # numbers of a row, and rows if they are staggered
         self.rows: dict[int, Row] = {}
         loops = [s for s in kernel.body if isinstance(s, For)]
         if axis is None or not lanes or any(s.axes != (axis,) for s in loops):
@@ -47,12 +49,13 @@ class Kept:
         if any(e.op == "guard" for seen in within for e in seen.values()):
             return  # lanes that a test leaves out hold anything
         often = Counter(key for seen in within for key in seen)
-        length = -(-axis.extent // lanes) * lanes
-        for loop, seen in zip(loops, within, strict=True):
+        self.length = length = -(-axis.extent // lanes) * lanes
+        for at, (loop, seen) in enumerate(zip(loops, within, strict=True)):
             for key, e in seen.items():
                 if often[key] > 1 and key not in self.rows and self._dear(e, length):
                     t = in_register(e.dtype)
-                    self.rows[key] = Row(f.alloca(t, length), t, loop)
+                    self.many = max(n for n, s in enumerate(within) if key in s) - at
+                    self.rows[key] = Row(f.alloca(t, length * self.many), t, loop)
                     return  # one row: kernels rarely have two, and caches are small
 
     def _dear(self, e: Expr, length: int) -> bool:
@@ -60,15 +63,25 @@ class Kept:
         real = e.dtype.kind == "f" and self.axis in e.axes
         return small and real and price(e) >= DEAR
 
+    def place(self, row: Val) -> Int:
+        """Where a row is kept while those before it are still read."""
+        if self.many == 1:
+            return 0
+        turn = self.f.rem(row, self.f.integer(self.many), signed=False)
+        return self.f.times(turn, self.length)
+
     def found(self, e: Expr, at: Any, lanes: int) -> Val | None:
         """The numbers from a place of the row on, if a loop before has left them."""
         row = self.rows[id(e)]
         if self.loop is None or row.loop is self.loop:
             return None
-        return self.f.load(row.type.by(lanes), self.f.at(row.memory, at, row.type))
+        return self.f.load(row.type.by(lanes), self._spot(row, at))
 
     def leave(self, e: Expr, at: Any, x: Val, lanes: int) -> None:
         """Keep the numbers from a place on, if a later loop needs them."""
         row = self.rows[id(e)]
         if row.loop is self.loop:
-            self.f.store(self.f.splat(x, lanes), self.f.at(row.memory, at, row.type))
+            self.f.store(self.f.splat(x, lanes), self._spot(row, at))
+
+    def _spot(self, row: Row, at: Int) -> Val:
+        return self.f.at(row.memory, self.f.plus(self.start, at), row.type)

@@ -14,22 +14,15 @@ import numpy as np
 from retrograd.jit.llvm.ahead import loop_of, rows_ahead
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.faults import Faults
-from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.kept import Kept
 from retrograd.jit.llvm.numbers import compute, even, kind_of
 from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, together
-from retrograd.jit.llvm.squares import Squares
-from retrograd.jit.llvm.text import I8, I64, LINE, PTR, Type, Val
-from retrograd.jit.llvm.values import Num, constant, grouped, in_memory
-from retrograd.jit.loops.analyse import (
-    Reduction,
-    expressions,
-    invariants,
-    operands,
-    reductions,
-    vector_axis,
-)
+from retrograd.jit.llvm.rows import Rows
+from retrograd.jit.llvm.stages import ROWS, stages_of
+from retrograd.jit.llvm.text import I64, PTR, Type, Val
+from retrograd.jit.llvm.values import Num, constant
+from retrograd.jit.loops.analyse import expressions, invariants, operands, vector_axis
 from retrograd.jit.loops.coalesce import coalesce
 from retrograd.jit.loops.expr import Assign, Expr, For, Store, cast, number
 
@@ -80,7 +73,7 @@ def _nbytes(b: Buffer) -> int:
     return int(np.prod(b.shape)) * b.dtype.itemsize
 
 
-class Writer(Squares):
+class Writer(Rows):
     """One kernel being written."""
 
     def __init__(self, f: Fn, kernel: Kernel, order: list[Buffer]) -> None:
@@ -97,8 +90,11 @@ class Writer(Squares):
             self.turns *= max(1, some if s.until is None else min(some, FEW))
         self.memos: list[dict[Any, Num]] = [{}]
         along = self.vector if self.lanes and not self.vertical else None
+        self.stages = stages_of(kernel, along, self.lanes)
         self.kept = Kept(f, kernel, along, self.lanes)
         self.calls, self.ahead = rows_ahead(kernel, along) if large else (None, [])
+        if self.stages and self.calls:
+            self.calls = self.stages[0].loop  # the second is a row behind it
         self.down = loop_of(kernel) if large and self.vertical else None
 
     def _width(self) -> int:
@@ -149,6 +145,8 @@ class Writer(Squares):
 
     def _step(self, axis: Axis) -> int:
         """Turns of an axis that stay together."""
+        if self.stages and axis is [a for a in self.kernel.axes if a.extent != 1][-1]:
+            return ROWS * len(self.stages)
         whole = axis is self.turned or (axis is self.vector and self.vertical)
         return max(self.lanes, 1) if whole else 1
 
@@ -178,6 +176,9 @@ class Writer(Squares):
             return
         if axis is self.vector and self.vertical:
             self._strips(axis, low, high, lambda: self._outer(rest))
+            return
+        if self.stages and not rest:
+            self._staggered(axis, low, high, self.stages)
             return
         with self.f.loop(low, high) as loop:
             self._inside(axis, loop.i, lambda: self._outer(rest))
@@ -248,88 +249,6 @@ class Writer(Squares):
             start = number(self.kernel.table, var.init, var.dtype or np.asarray(var.init).dtype)
             self.vars[var, 0] = self._held(var, self.value(start))
         return self.vars[var, turn]
-
-    def _horizontal(self, loop: For) -> None:
-        """Lanes along the last inner axis; reductions collect in vectors."""
-        found, self.kept.loop = reductions(loop), loop
-        if found is None or not self.lanes:
-            lanes, self.lanes = self.lanes, 0
-            self.plain(loop)
-            self.lanes = lanes
-            return
-        starts = [self._identity(r) for r in found]
-        *outer, axis = loop.axes
-        self._hoist(loop.body, set(loop.axes))
-        done = self._collect(outer, axis, loop, found, starts)
-        for r, x in zip(found, done, strict=True):
-            folded = self._folded(r, x)
-            before = self._current(r.var, r.entry)
-            dtypes = [r.dtype] * 2
-            self.vars[r.var, r.last] = compute(self.f, r.op, [before, folded], dtypes, r.dtype)
-
-    def _identity(self, r: Reduction) -> Num:
-        start = self.value(number(self.kernel.table, r.identity, r.dtype))
-        return tuple(self.f.splat(v, self.lanes) for v in start)
-
-    def _collect(
-        self, outer: list[Axis], axis: Axis, loop: For, found: list[Reduction], acc: list[Num]
-    ) -> list[Num]:
-        f, sizes = self.f, [len(a) for a in acc]
-        if outer:
-            with f.loop(0, outer[0].extent, 1, [v for a in acc for v in a]) as turn:
-                out: list[Num] = []
-
-                def inner() -> None:
-                    given = grouped(turn.carry, sizes)
-                    out[:] = self._collect(outer[1:], axis, loop, found, given)
-
-                self._inside(outer[0], turn.i, inner)
-                turn.next = [v for a in out for v in a]
-            return grouped(turn.results, sizes)
-        full = axis.extent // self.lanes * self.lanes
-        if full:
-            with f.loop(0, full, self.lanes, [v for a in acc for v in a]) as turn:
-                now = grouped(turn.carry, sizes)
-                self._inside(axis, turn.i, lambda: self._turn(loop, found, now))
-                turn.next = [v for a in now for v in a]
-            acc = grouped(turn.results, sizes)
-        if full < axis.extent:
-            self._masked(axis, full, lambda: self._turn(loop, found, acc))
-        return acc
-
-    def _call_ahead(self) -> None:
-        """Call for what the next row has where this one is."""
-        f = self.f
-        for buffer, ix, step in self.ahead:
-            first, _, _ = self.spread(ix)
-            spot = f.at(self.base[buffer], f.plus(first, step), in_memory(buffer.dtype))
-            for line in range(0, self.lanes * buffer.dtype.itemsize, LINE):
-                prefetch(f, f.at(spot, line, I8))
-
-    def _turn(self, loop: For, found: list[Reduction], acc: list[Num]) -> None:
-        """One vector of the loop's body; acc is brought up to date."""
-        if loop is self.calls and self.mask is None:
-            self._call_ahead()
-        terms = [self.value(r.expr) for r in found]  # before storing: memory may be shared
-        for s in loop.body:
-            if isinstance(s, Store):
-                self.store(s.buffer, s.index, self.value(s.expr))
-        for i, (r, x) in enumerate(zip(found, terms, strict=True)):
-            if self.mask is not None:
-                neutral = self._identity(r)
-                x = compute(self.f, "where", [(self.mask,), x, neutral], [r.dtype], r.dtype)
-            # what is new first: of that a maximum asks whether it is NaN, and it waits for none
-            acc[i] = compute(self.f, r.op, [x, acc[i]], [r.dtype] * 2, r.dtype)
-
-    def _folded(self, r: Reduction, x: Num) -> Num:
-        """All lanes of a collected vector, by halves."""
-        width = self.lanes
-        while width > 1:
-            width //= 2
-            low = tuple(self.f.shuffle(v, None, range(width)) for v in x)
-            high = tuple(self.f.shuffle(v, None, range(width, 2 * width)) for v in x)
-            x = compute(self.f, r.op, [low, high], [r.dtype] * 2, r.dtype)
-        return tuple(self.f.extract(v, 0) for v in x)
 
     # -- numbers ----------------------------------------------------------------------------
 

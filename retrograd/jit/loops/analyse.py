@@ -28,6 +28,7 @@ __all__ = [
     "plain_lines",
     "reductions",
     "shared",
+    "statements",
     "stride",
     "vector_axis",
     "without",
