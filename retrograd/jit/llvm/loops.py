@@ -121,7 +121,7 @@ class Writer(Rows):
         if self.turns == 0 or any(a.extent == 0 for a in axes):
             return 1 if self._inner_only() else 0
         self.settle(axes)
-        split = divided(axes, self.vector, self.lanes)
+        split = self.beside(divided(axes, self.vector, self.lanes))
         chunks = self._chunks(split)
         if chunks > 1:
             assert split is not None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.fetch import Fetch
 from retrograd.jit.llvm.gemm_pack import transposed
+from retrograd.jit.llvm.parts import CHUNKS
 from retrograd.jit.llvm.text import I64, LINE, Int
 from retrograd.jit.llvm.values import in_memory
 from retrograd.jit.llvm.walks import Tile, Walks, safe
@@ -30,6 +31,7 @@ __all__ = ["Squares"]
 LIGHT = 4  # operations of a turn that is written out
 MANY = 4  # operands that are turned over, at most
 LEAST = 1 << 14  # elements that are worth it
+AHEAD = 3  # squares of the same rows
 ABREAST = 3  # squares that write neighbouring lines before the next lines are read
 
 
@@ -67,15 +69,22 @@ class Squares(Walks):
         if 0 < len(self.wanted) <= MANY and not any(b in written for b, _ in self.wanted):
             self.turned = axis
 
+    def beside(self, split: Axis | None) -> Axis | None:
+        """The axis that chunks divide: operands that are turned over are read in whole rows."""
+        last, few = self.vector, CHUNKS * ABREAST * self.lanes
+        if self.turned is None or split is not self.turned or last is None:
+            return split
+        return last if last.extent >= few else split
+
     def _turn_over(self) -> None:
-        """Call for the next tiles, and fill these."""
+        """Call for tiles that come soon, and fill these."""
         f, n, axis = self.f, self.lanes, self.turned
         assert axis is not None
         for buffer, ix in self.wanted:
             t = in_memory(buffer.dtype)
             spot, step, down = self._ends(buffer, ix, axis)
             fetch = Fetch(t, n, n, step).write(f.module)
-            f.call(fetch, None, f.at(spot, n * step, t))
+            f.call(fetch, None, f.at(spot, -AHEAD * n if down else AHEAD * n, t))
             if self.light:
                 spots = (f.at(spot, r * step, t) for r in range(n))
                 rows = transposed(f, [f.load(t.by(n), s) for s in spots], n)
