@@ -34,21 +34,24 @@ WHY = {
     "batched GEMM 512 x 16": "each multiply-add has a load of its own, and after 16 steps of "
     "k all is stored; to fix: two products abreast",
     "batched GEMM": "results are stored after 32 steps of k; not profiled further",
-    "silu": "arithmetic: from a near cache it is hardly faster. On the EPYC a vector takes "
-    "12.1 cycles in C with the same instructions, 3.3 more than exp alone; at 100 GB/s memory "
-    "gives one in 9.2. With a reciprocal of 14 bits and five multiply-adds for the division "
-    "16.3",
+    "silu": "arithmetic: from a near cache it is hardly faster. On the EPYC one pipe of "
+    "vectors multiplies, compares, divides (two turns) and waits for stores (one): seven "
+    "multiply-adds, a product, a compare, a division and a store are 12 cycles a vector (12.1 "
+    "measured); at 100 GB/s memory gives one in 9.2. With a reciprocal of 14 bits and five "
+    "multiply-adds for the division 16.3; nothing would fix it but a less precise exp",
     "sum over rows": "two kilobytes of each row at a time, by two cores; one gives a sixth "
     "less, half of one a third. The limit is a run through all of the array, of which some is "
     "in the third cache; the sum of the whole array reaches 1.2 times this one's speed",
-    "softmax": "arithmetic: from a near cache it is no faster. On the EPYC a vector takes 15.7 "
-    "cycles in C with the same instructions, of which exp alone takes 8.8; the rest was not "
-    "taken apart; at 107 GB/s memory gives one in 8.6. What may help, not tried: the largest "
-    "of the next row within the loop of this one's exp",
+    "softmax": "arithmetic: from a near cache it is hardly faster. On the EPYC one pipe of "
+    "vectors multiplies, compares and waits for stores: seven multiply-adds, two compares (of "
+    "which one looks for NaN), a product and two stores are 12 cycles a vector, where at 107 "
+    "GB/s memory gives one in 8.6. In C with the same instructions 15.7, with staggered rows "
+    "12.3, without the look for NaN 11.5; nothing would fix it but a less precise exp",
     "layer norm": "mean, variance and results are three passes over a row in the first cache",
-    "transpose": "rows are apart by 16 KiB, so each line is in another page of memory. In C, "
-    "with the same shuffles, stores past the caches and calls for what comes next, 60 ways to "
-    "cut the matrix gave 0.3 to 0.8 of a copy; of ours squares 3 to 16 abreast all give 0.6",
+    "transpose": "rows are apart by 16 KiB, so each line is in another page of memory; squares "
+    "write lines of 48 numbers past the caches. In C, with the same shuffles, 90 ways to cut "
+    "the matrix and to call for what comes next gave 0.3 to 0.7 of a copy at 100 GB/s, and 0.9 "
+    "at 55; through a tile that is read in whole rows 0.4; what would fix it is not known",
 }
 
 
