@@ -9,7 +9,7 @@ dense panels in scratch if not. k is added up in blocks, in order, within one ch
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 from typing import Any, NamedTuple
 
 from retrograd.jit.llvm.build import Fn
@@ -34,6 +34,7 @@ def write_gemm(
     *,
     epilogue: Epilogue | None = None,
     apart: bool = False,
+    later: int = 0,
     linkage: str = "internal",
 ) -> KernelInfo:
     """Put a kernel for `gemm` into the module: floats of 32 and 64 bits, integers of any.
@@ -41,6 +42,7 @@ def write_gemm(
     The epilogue is applied once to each result, after all of k; without columns side by
     side, or when lanes had to run along rows, it gets one number at a time. With `apart`, C
     is not touched before: the epilogue may read there what was before, of the same element.
+    With `later`, so many bytes of one more buffer, the last, are called for on the way.
     """
     if not (gemm.m and gemm.n and gemm.products):
         Fn(module, name, KERNEL, linkage=linkage).done()
@@ -56,7 +58,7 @@ def write_gemm(
         pass_ = Finish(f"{name}_finish", gemm.type, lanes, tail, gemm.c, tile)
         finish = pass_.write(module, epilogue)
     writer = _Writer(f, plan, finish, swapped=swapped, apart=apart and epilogue is not None)
-    writer.expect(epilogue)
+    writer.expect(epilogue, later)
     writer.write()
     return KernelInfo(name, prod(plan.grid), plan.scratch, gemm.flops, gemm.bytes)
 
@@ -85,16 +87,29 @@ class _Writer(Operands):
         self.finish, self.swapped, self.apart = finish, swapped, apart
         self.next: list[Val] = []  # what the tile being written calls for
         self.beside: list[int] = []  # buffers that the epilogue touches where results go
+        self.lines = 0  # that each row of a tile calls for of what comes later
+        self.later: Val | None = None  # memory of the place in it
         self.spills = not apart and not plan.dots and self.gemm.c[1] != 1
         if self.spills or apart:
             self.tile = f.alloca(self.gemm.type, plan.rows.size * plan.width)
 
-    def expect(self, epilogue: Any) -> None:
-        """See what an epilogue touches beside results; what caches hold need not be called."""
-        gemm, dense = self.gemm, not (self.swapped or self.plan.dots or self.spills)
-        if dense and self.plan.fetch:
+    def expect(self, epilogue: Any, later: int) -> None:
+        """See what to call for: what an epilogue touches beside results, and what is next.
+
+        What caches hold need not be called for.
+        """
+        f, gemm, plan = self.f, self.gemm, self.plan
+        if not (self.swapped or plan.dots or self.spills) and plan.fetch:
             found = getattr(epilogue, "beside", ())
             self.beside = [epilogue.operands + i for i, size in found if size == gemm.size]
+        if later and not plan.dots:
+            _, down, across = plan.grid
+            tiles = ceil(plan.rows.count / down) * ceil(plan.columns.count / across)
+            tiles *= ceil(gemm.k / plan.depth)
+            self.lines = ceil(later / (LINE * tiles * plan.rows.size))
+            self.later = f.alloca(PTR, 1)
+            last = 3 + len(getattr(epilogue, "buffers", ()))
+            f.store(f.load(PTR, f.at(f.arg("bufs"), last, I64), 8), self.later)
 
     def write(self) -> None:
         """The whole kernel."""
@@ -215,7 +230,7 @@ class _Writer(Operands):
         f, plan, gemm = self.f, self.plan, self.gemm
         a, b, c = at
         name = self._function(part, keep=panel is not None)
-        to = [*([panel] if panel else []), *self.next, *self._beside(spot, c)]
+        to = [*([panel] if panel else []), *self.next, *self._beside(spot, c), *self._later()]
         where = self.tile if self.spills or self.apart else c
         more = f.const(I64, 0) if self.spills or self.apart else self._more(spot)
         f.call(name, None, a, b, where, spot.depth, more, *to)
@@ -246,6 +261,15 @@ class _Writer(Operands):
         bases = [f.load(PTR, f.at(f.arg("bufs"), i, I64), 8) for i in self.beside]
         return [f.select(last, f.at(base, skip, I8), c) for base in bases]
 
+    def _later(self) -> list[Val]:
+        """Where the part begins that a tile calls for of what another kernel reads."""
+        if self.later is None:
+            return []
+        f = self.f
+        start = f.load(PTR, self.later)
+        f.store(f.at(start, self.lines * self.plan.rows.size * LINE, I8), self.later)
+        return [start]
+
     def _last(self, spot: Spot) -> Val:
         """Whether a block of k is the last one."""
         f = self.f
@@ -269,7 +293,8 @@ class _Writer(Operands):
         ahead = not plan.pack_a and a[1] == 1 and gemm.k >= LONG
         fetch = plan.fetch and not inside
         beside = (len(self.beside), gemm.c[0]) if self.beside else (0, 0)
-        tile = Tile(t, height, width, a, b, c, *tails, ahead, fetch, keep, plan.calls, beside)
+        flags = ahead, fetch, keep
+        tile = Tile(t, height, width, a, b, c, *tails, *flags, plan.calls, beside, self.lines)
         return tile.write(self.f.module)
 
     def _finish(self, c: Val, batch: Val, part: _Part) -> None:

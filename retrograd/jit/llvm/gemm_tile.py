@@ -100,6 +100,7 @@ class Tile:
     keep: bool = False  # whether to copy what is read of b to a dense `panel`
     calls: Calls | None = None  # what to call for, from `next` on
     beside: tuple[int, int] = (0, 0)  # arrays to call for like c, and their stride of rows
+    later: int = 0  # lines to call for with each row, of what another kernel reads after this
 
     @property
     def name(self) -> str:
@@ -108,7 +109,7 @@ class Tile:
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
         flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}"
-        calls = "_".join(map(str, (*self.beside, *(self.calls or ()))))
+        calls = "_".join(map(str, (*self.beside, self.later, *(self.calls or ()))))
         return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{calls}"
 
     def write(self, module: Module) -> str:
@@ -117,7 +118,7 @@ class Tile:
 
     def _write(self, module: Module) -> None:
         more = ["panel"] * self.keep + ["next"] * (self.calls is not None)
-        more += [f"beside{n}" for n in range(self.beside[0])]
+        more += [f"beside{n}" for n in range(self.beside[0])] + ["later"] * bool(self.later)
         args = [*SIGNATURE, *((name, PTR) for name in more)]
         f = Fn(module, self.name, args, attributes="nounwind noinline")
         lanes = module.machine.lanes(self.type.bits // 8)
@@ -161,7 +162,11 @@ class Tile:
             found.append((f.arg("next"), self.calls, False))
         count, stride = self.beside
         beside = [f.arg(f"beside{n}") for n in range(count)]
-        return found + [(start, Calls(stride, lines), False) for start in beside]
+        found += [(start, Calls(stride, lines), False) for start in beside]
+        if self.later:
+            dense = Calls(self.later * (LINE // self.type.bits), self.later)
+            found.append((f.arg("later"), dense, False))
+        return found
 
     def _call(self, f: Fn, at: Val, calls: Calls, *, near: bool) -> None:
         for run in range(calls.runs):

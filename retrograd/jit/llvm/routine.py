@@ -14,6 +14,7 @@ from retrograd.jit.llvm.control import CONTROL, write_control
 from retrograd.jit.llvm.epilogue import Epilogue, PixelEpilogue
 from retrograd.jit.llvm.gemm import Gemm, write_gemm
 from retrograd.jit.llvm.kernels import kernels_of
+from retrograd.jit.llvm.later import called_for
 from retrograd.jit.llvm.loops import write_loops
 from retrograd.jit.llvm.main import STREAMS, Main
 from retrograd.jit.llvm.ready import Ahead, HostCall, Step
@@ -134,8 +135,9 @@ class Routine:
         for v, offset in self.offsets.items():
             if isinstance(v, int) and v not in self.places:
                 self.places[v] = f.at(arena, at + offset, I8)
-        guarded, ahead = not self.reuse, self._ahead(runs)
+        guarded, ahead, self.later = not self.reuse, self._ahead(runs), called_for(self, runs)
         for t, n in enumerate(runs):
+            self.turn = t
             # counted from nothing: equal steps cost the same to the last bit
             s, spent, self.writer.spent = self.steps[n], self.writer.spent, 0.0
             if not guarded and set(self.traffic(s)[1]) & set(self.reuse):
@@ -234,23 +236,29 @@ class Routine:
         t = F32 if out.dtype.itemsize == 4 else F64
         gemm = product(self.graph, s, t, self.sure).folded()
         after = Epilogue(s, out.shape, gemm.m) if s.built else None
-        info = self._product_kernel(s, gemm, after)
+        later = self.later.get(self.turn) if gemm.products == 1 else None
+        called = [later] if later in self.places else []
+        size = sum(self.graph.specs[v].nbytes for v in called)
+        info = self._product_kernel(s, gemm, after, size)
         nodes = [s.node, *(self.node_of(v) for v in s.roots)]
         w.steps.append(Step("gemm", nodes, info, self.graph))
         a = f.at(self.places[s.a.value], s.a.offset, t)
         b = f.at(self.places[s.b.value], s.b.offset, t)
         more = [self.places[v] for v in after.values] if after else []
+        more += [self.places[v] for v in called]
         w.launch(info, [a, b, self.places[s.target], *more])
 
-    def _product_kernel(self, s: Product, gemm: Gemm, after: Epilogue | None) -> KernelInfo:
+    def _product_kernel(
+        self, s: Product, gemm: Gemm, after: Epilogue | None, later: int
+    ) -> KernelInfo:
         """The kernel of a product, written unless there is an equal one."""
         w = self.writer
         finish = signature(after.kernel, (s.out, s.target)) if after else ()
-        key = None if finish is None else (gemm, finish, after and after.shape, s.apart)
+        key = None if finish is None else (gemm, finish, after and after.shape, s.apart, later)
         if key is not None and key in w.alike:
             return w.alike[key]
         name = f"gemm{len(w.steps)}"
-        info = write_gemm(w.module, name, gemm, epilogue=after, apart=s.apart)
+        info = write_gemm(w.module, name, gemm, epilogue=after, apart=s.apart, later=later)
         if after is not None:
             w.rename(name, f"{name}_finish", w.share(f"{name}_finish"))
         info = w.alike[key] = info._replace(name=w.share(name))
