@@ -1,7 +1,8 @@
 """Rows that are called for while the loops of the row before compute.
 
 The first loop over a row reads it from memory, and does little with it; those after it find it
-in the first cache. So the second loop calls for the row that is next.
+in the first cache. So the second loop calls for the row that is next; or the first one, where
+rows are staggered and the second is a row behind it.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Writer(Rows):
         self.kept = Kept(f, kernel, along, self.lanes)
         self.calls, self.ahead = rows_ahead(kernel, along) if large else (None, [])
         if self.stages and self.calls:
-            self.calls = self.stages[0].loop  # the second is a row behind it
+            self.calls = self.stages[0].loop
         self.down = loop_of(kernel) if large and self.vertical else None
 
     def _width(self) -> int:
