@@ -294,7 +294,8 @@ class _Writer(Operands):
         fetch = plan.fetch and not inside
         beside = (len(self.beside), gemm.c[0]) if self.beside else (0, 0)
         flags = ahead, fetch, keep
-        tile = Tile(t, height, width, a, b, c, *tails, *flags, plan.calls, beside, self.lines)
+        calls = (plan.calls,) if plan.calls else ()
+        tile = Tile(t, height, width, a, b, c, *tails, *flags, calls, beside, self.lines)
         return tile.write(self.f.module)
 
     def _finish(self, c: Val, batch: Val, part: _Part) -> None:

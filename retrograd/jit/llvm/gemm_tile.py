@@ -9,6 +9,7 @@ strides share it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retrograd.jit.llvm.build import Fn
@@ -98,7 +99,7 @@ class Tile:
     ahead: bool = False  # whether to call for the rows of the next tile
     fetch: bool = False  # whether to call for c, which is far away, before it is needed
     keep: bool = False  # whether to copy what is read of b to a dense `panel`
-    calls: Calls | None = None  # what to call for, from `next` on
+    calls: tuple[Calls, ...] = ()  # what to call for, from `next0`, `next1`... on
     beside: tuple[int, int] = (0, 0)  # arrays to call for like c, and their stride of rows
     later: int = 0  # lines to call for with each row, of what another kernel reads after this
 
@@ -109,7 +110,7 @@ class Tile:
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
         flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}"
-        calls = "_".join(map(str, (*self.beside, self.later, *(self.calls or ()))))
+        calls = "_".join(map(str, (*self.beside, self.later, *chain(*self.calls))))
         return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{calls}"
 
     def write(self, module: Module) -> str:
@@ -117,7 +118,7 @@ class Tile:
         return module.once(self.name, lambda: self._write(module))
 
     def _write(self, module: Module) -> None:
-        more = ["panel"] * self.keep + ["next"] * (self.calls is not None)
+        more = ["panel"] * self.keep + [f"next{n}" for n in range(len(self.calls))]
         more += [f"beside{n}" for n in range(self.beside[0])] + ["later"] * bool(self.later)
         args = [*SIGNATURE, *((name, PTR) for name in more)]
         f = Fn(module, self.name, args, attributes="nounwind noinline")
@@ -158,8 +159,7 @@ class Tile:
         lanes = self.vectors * f.machine.lanes(self.type.bits // 8)
         lines = -(-lanes * self.type.bits // LINE)
         found = [(f.arg("c"), Calls(self.c, lines), True)] if self.fetch else []
-        if self.calls is not None:
-            found.append((f.arg("next"), self.calls, False))
+        found += [(f.arg(f"next{n}"), calls, False) for n, calls in enumerate(self.calls)]
         count, stride = self.beside
         beside = [f.arg(f"beside{n}") for n in range(count)]
         found += [(start, Calls(stride, lines), False) for start in beside]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.gemm_pack import Pack
-from retrograd.jit.llvm.gemm_plan import Gemm, make_plan
-from retrograd.jit.llvm.gemm_tile import Tile, load_some, store_some
+from retrograd.jit.llvm.gemm_tile import load_some, store_some
 from retrograd.jit.llvm.text import I64, PTR, Int, Module, Type, Val
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from retrograd.jit.llvm.selective import Strides
 
-__all__ = ["Matrix", "Room", "Ssd", "call_rows", "dense", "product", "transpose"]
+__all__ = ["Matrix", "Room", "Ssd", "call_rows", "dense", "transpose"]
 
 INNER = "nounwind noinline"
 
@@ -148,47 +147,6 @@ class Room:
     def bytes(self) -> int:
         """Of all."""
         return self.used * self.t.bits // 8
-
-
-def product(
-    f: Fn, t: Type, a: Matrix, b: Matrix, c: Matrix, *, more: bool = False, part: str = "all"
-) -> None:
-    """c = a b, or c += a b.
-
-    part: "low" if a is zero above the diagonal, "high" if it is zero below.
-    """
-    numbers = [c.rows, c.columns, a.columns, *a.steps]
-    name = f"ssd_product_{t.suffix}_{'_'.join(map(str, numbers))}_{part}"
-    f.module.once(name, lambda: _write_product(f.module, name, t, a, c, part))
-    f.call(name, None, a.at, b.at, c.at, f.const(I64, int(more)))
-
-
-def _write_product(module: Module, name: str, t: Type, a: Matrix, c: Matrix, part: str) -> None:
-    args = [("a", PTR), ("b", PTR), ("c", PTR), ("more", I64)]
-    f = Fn(module, name, args, attributes=INNER)
-    m, n, k = c.rows, c.columns, a.columns
-    plan = make_plan(Gemm(m, n, k, t, a.steps, (n, 1), (n, 1)), module.machine)
-    for left, right, width, _ in plan.columns.segments():
-        with f.loop(left, right) as across:
-            # Pieces before these are one larger.
-            column = f.times(f.plus(f.times(across.i, width), left), plan.unit)
-            for low, high, height, _ in plan.rows.segments():
-                tile = Tile(t, height, width, a.steps, n, n).write(module)
-                with f.loop(low, high) as down:
-                    row = f.integer(f.plus(f.times(down.i, height), low))
-                    first: Int = row if part == "high" else 0
-                    last: Int = f.plus(row, height) if part == "low" else k
-                    spot = f.plus(f.times(row, a.steps[0]), f.times(first, a.steps[1]))
-                    f.call(
-                        tile,
-                        None,
-                        f.at(f.arg("a"), spot, t),
-                        f.at(f.arg("b"), f.plus(f.times(first, n), column), t),
-                        f.at(f.arg("c"), f.plus(f.times(row, n), column), t),
-                        f.sub(f.integer(last), f.integer(first)),
-                        f.arg("more"),
-                    )
-    f.done()
 
 
 def transpose(f: Fn, t: Type, source: Matrix, target: Matrix) -> None:

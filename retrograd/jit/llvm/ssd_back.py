@@ -17,8 +17,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.conv_chunks import ARGUMENTS, MOST_CHUNKS, chunk_bounds, parted
 from retrograd.jit.llvm.info import KernelInfo
-from retrograd.jit.llvm.ssd import INNER, Matrix, Room, call_rows, dense, product, transpose
-from retrograd.jit.llvm.ssd_states import Bufs, Spot, skip_of, times_of, valid_of
+from retrograd.jit.llvm.ssd import INNER, Matrix, Room, call_rows, dense, transpose
+from retrograd.jit.llvm.ssd_product import Far, product
+from retrograd.jit.llvm.ssd_states import (
+    Bufs,
+    Spot,
+    far_rows,
+    far_state,
+    following,
+    skip_of,
+    times_of,
+    valid_of,
+)
 from retrograd.jit.llvm.ssd_times import Row, Times, widened
 from retrograd.jit.llvm.text import F64, I64, PTR, Int, Module, Val
 
@@ -126,6 +136,18 @@ def _clear(f: Fn, n: Ssd, matrix: Matrix) -> None:
         f.store(f.zero(n.type.by(n.lanes)), f.at(matrix.at, loop.i, n.type))
 
 
+def _later(f: Fn, n: Ssd, bufs: Bufs, spot: Spot, chunk: Int) -> tuple[Far, ...]:
+    """What to call for on the way: where dx goes, what the next head reads."""
+    then, slot = following(f, n, spot, chunk)
+    return (
+        far_rows(f, n, bufs["gx"], spot),
+        far_rows(f, n, bufs["x"], then),
+        far_rows(f, n, bufs["g_y"], then),
+        far_state(f, n, bufs["states"], then, slot),
+        far_state(f, n, bufs["gstates"], then, f.plus(slot, 1)),
+    )
+
+
 def _head(f: Fn, n: Ssd, bufs: Bufs, c: Chunk, where: tuple[Spot, Int, Int]) -> None:
     """One head of a chunk."""
     (spot, chunk, valid), t = where, n.type
@@ -135,7 +157,8 @@ def _head(f: Fn, n: Ssd, bufs: Bufs, c: Chunk, where: tuple[Spot, Int, Int]) -> 
     dense(f, t, channels("x"), c.x, valid)
     dense(f, t, channels("g_y"), c.g, valid)
     transpose(f, t, c.x, c.xt)
-    product(f, t, c.g, c.xt, c.dW)
+    gx, x, g, H, leaving = _later(f, n, bufs, spot, chunk)
+    product(f, t, c.g, c.xt, c.dW, later=[gx])
     skip = f.load(t, n.shared(f, bufs["D"], n.D, spot.batch, spot.head))
     blame = _write_blame(f.module, n)
     given = c.times.cs, c.CB.at, c.dW.at, c.W.at, c.dCB.at, c.blames.rows
@@ -144,16 +167,16 @@ def _head(f: Fn, n: Ssd, bufs: Bufs, c: Chunk, where: tuple[Spot, Int, Int]) -> 
     entered = Matrix(n.state(f, bufs["states"], spot.batch, spot.head, chunk), n.R, n.P)
     after = f.plus(chunk, 1)
     G = Matrix(n.state(f, bufs["gstates"], spot.batch, spot.head, after), n.R, n.P)
-    product(f, t, c.W.T, c.g, c.dx, part="high")
+    product(f, t, c.W.T, c.g, c.dx, part="high", later=[x])
     dense(f, t, (c.B.at, n.R, n.R), c.rows, n.L, c.times.w)
-    product(f, t, c.rows, G, c.dx, more=True)
+    product(f, t, c.rows, G, c.dx, more=True, later=[g])
     call_rows(f, t, c.dx, channels("gx"), valid)
     dots = _write_dots(f.module, n)
     transpose(f, t, entered, c.turned)
-    product(f, t, c.g, c.turned, c.rows)
+    product(f, t, c.g, c.turned, c.rows, later=[H])
     f.call(dots, None, c.C.at, c.rows.at, c.dC.at, c.times.e, c.blames.read)
     transpose(f, t, G, c.turned)
-    product(f, t, c.x, c.turned, c.rows)
+    product(f, t, c.x, c.turned, c.rows, later=[leaving])
     f.call(dots, None, c.B.at, c.rows.at, c.dB.at, c.times.w, c.blames.added)
     _finish(f, n, bufs, c, (spot, chunk, valid), (entered, G, gD))
 

@@ -9,7 +9,8 @@ from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.conv_chunks import ARGUMENTS, MOST_CHUNKS, chunk_bounds, parted
 from retrograd.jit.llvm.gemm_pack import Pack
 from retrograd.jit.llvm.info import KernelInfo
-from retrograd.jit.llvm.ssd import Matrix, Room, call_rows, dense, product, transpose
+from retrograd.jit.llvm.ssd import Matrix, Room, call_rows, dense, transpose
+from retrograd.jit.llvm.ssd_product import Far, product
 from retrograd.jit.llvm.ssd_times import Sources, Times, fill_times, write_weights
 from retrograd.jit.llvm.text import I64, PTR, Int, Module, Val
 
@@ -22,6 +23,9 @@ __all__ = [
     "STATES",
     "Bufs",
     "Spot",
+    "far_rows",
+    "far_state",
+    "following",
     "skip_of",
     "times_of",
     "valid_of",
@@ -50,6 +54,28 @@ class Spot(NamedTuple):
     batch: Int
     head: Int
     low: Int  # the chunk's first time
+
+
+def following(f: Fn, n: Ssd, spot: Spot, chunk: Int) -> tuple[Spot, Int]:
+    """Whose turn is next, and its chunk: the next head, or the first one in the next chunk."""
+    head = f.plus(spot.head, 1)
+    over = f.compare("eq", f.integer(head), f.integer(n.heads))
+    head, low, chunk = (
+        f.select(over, f.integer(a), f.integer(b))
+        for a, b in ((0, head), (f.plus(spot.low, n.L), spot.low), (f.plus(chunk, 1), chunk))
+    )
+    return Spot(spot.batch, head, low), chunk
+
+
+def far_rows(f: Fn, n: Ssd, array: Val, spot: Spot) -> Far:
+    """What (batch, time, heads, channels) has for a chunk of a head."""
+    at = n.rows(f, array, spot.batch, spot.low, (spot.head, n.heads, n.p))
+    return Far(at, n.L, n.p, n.heads * n.p)
+
+
+def far_state(f: Fn, n: Ssd, array: Val, spot: Spot, slot: Int) -> Far:
+    """A head's state."""
+    return Far(n.state(f, array, spot.batch, spot.head, slot), n.R, n.P, n.P)
 
 
 def times_of(f: Fn, n: Ssd, bufs: Bufs, spot: Spot, to: Times) -> None:
@@ -90,16 +116,14 @@ def write_states(module: Module, name: str, n: Ssd, *, back: bool = False) -> Ke
             spot = Spot(batch, head, f.times(chunk.i, n.L))
             valid = valid_of(f, n, spot.low)
             times_of(f, n, bufs, spot, times)
-            group = parted(f, head, n.q)[0]
-            channels = n.rows(f, bufs["x"], batch, spot.low, (head, n.heads, n.p))
-            state = n.rows(f, bufs["B"], batch, spot.low, (group, n.groups, n.r))
-            dense(f, t, (channels, n.p, n.heads * n.p), x, valid)
+            dense(f, t, far_rows(f, n, bufs["x"], spot).place, x, valid)
             weights = times.e if back else times.w
-            dense(f, t, (state, n.r, n.groups * n.r), rows, valid, weights)
+            dense(f, t, _group_rows(f, n, bufs["B"], spot).place, rows, valid, weights)
             ends = slot(chunk.i), slot(f.plus(chunk.i, 1))
             old, new = ends[::-1] if back else ends
             _fade(f, n, f.load(t, f.at(times.e, n.L - 1, t)), old, new)
-            product(f, t, rows.T, x, Matrix(new, n.R, n.P), more=True)
+            later = _next_chunk(f, n, bufs, spot, new, -1 if back else 1)
+            product(f, t, rows.T, x, Matrix(new, n.R, n.P), more=True, later=later)
         transpose(f, t, Matrix(slot(last), n.R, n.P), turned)
         out = f.at(bufs["end"], f.times(unit.i, n.p * n.r), t)
         call_rows(f, t, turned, (out, n.r, n.r), n.p)
@@ -107,6 +131,23 @@ def write_states(module: Module, name: str, n: Ssd, *, back: bool = False) -> Ke
     flops = n.flops(n.P * n.R)
     moved = n.batch * n.time * (n.heads * n.p + n.groups * n.r) * n.size + n.states
     return KernelInfo(name, chunks, room.bytes, flops, moved)
+
+
+def _next_chunk(f: Fn, n: Ssd, bufs: Bufs, spot: Spot, new: Val, way: int) -> tuple[Far, ...]:
+    """What the chunk after this one reads and writes; `way` is -1 if it is before in time."""
+    after = Spot(spot.batch, spot.head, f.plus(spot.low, way * n.L))
+    return (
+        far_rows(f, n, bufs["x"], after),
+        _group_rows(f, n, bufs["B"], after),
+        Far(f.at(new, way * n.R * n.P, n.type), n.R, n.P, n.P),
+    )
+
+
+def _group_rows(f: Fn, n: Ssd, array: Val, spot: Spot) -> Far:
+    """What (batch, time, groups, state) has for a chunk of a head."""
+    group = parted(f, spot.head, n.q)[0]
+    at = n.rows(f, array, spot.batch, spot.low, (group, n.groups, n.r))
+    return Far(at, n.L, n.r, n.groups * n.r)
 
 
 def _begin(f: Fn, n: Ssd, start: Val, where: tuple[Int, Int, Strides], to: Val) -> None:
@@ -152,19 +193,19 @@ def write_read(module: Module, name: str, n: Ssd) -> KernelInfo:
         transpose(f, t, B, Bt)
         product(f, t, C, Bt, CB)
         with f.loop(0, n.q) as turn:
-            head = f.plus(f.times(group, n.q), turn.i)
-            times_of(f, n, bufs, Spot(batch, head, first), times)
-            skip = f.load(t, n.shared(f, bufs["D"], n.D, batch, head))
+            spot = Spot(batch, f.plus(f.times(group, n.q), turn.i), first)
+            then, slot = following(f, n, spot, chunk)
+            times_of(f, n, bufs, spot, times)
+            skip = f.load(t, n.shared(f, bufs["D"], n.D, batch, spot.head))
             f.call(weights, None, times.cs, CB.at, W.at, skip_of(f, n, skip))
-            channels = [
-                n.rows(f, bufs[k], batch, first, (head, n.heads, n.p)) for k in ("x", "y")
-            ]
-            dense(f, t, (channels[0], n.p, n.heads * n.p), x, valid)
-            product(f, t, W, x, y, part="low")
+            dense(f, t, far_rows(f, n, bufs["x"], spot).place, x, valid)
+            out = far_rows(f, n, bufs["y"], spot)
+            product(f, t, W, x, y, part="low", later=[out, far_rows(f, n, bufs["x"], then)])
             dense(f, t, (C.at, n.R, n.R), read, n.L, times.e)
-            entered = Matrix(n.state(f, bufs["states"], batch, head, chunk), n.R, n.P)
-            product(f, t, read, entered, y, more=True)
-            call_rows(f, t, y, (channels[1], n.p, n.heads * n.p), valid)
+            entered = Matrix(n.state(f, bufs["states"], batch, spot.head, chunk), n.R, n.P)
+            state = far_state(f, n, bufs["states"], then, slot)
+            product(f, t, read, entered, y, more=True, later=[state])
+            call_rows(f, t, y, out.place, valid)
     f.done()
     flops = n.flops(n.L * n.P // 2 + n.R * n.P) + n.flops(n.L * n.R) // n.q
     moved = 2 * n.batch * n.time * (n.heads * n.p + n.groups * n.r) * n.size + n.states
