@@ -17,7 +17,7 @@ from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.kept import Kept
 from retrograd.jit.llvm.numbers import compute, even, kind_of
-from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, together
+from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, holding, together
 from retrograd.jit.llvm.rows import Rows
 from retrograd.jit.llvm.stages import ROWS, stages_of
 from retrograd.jit.llvm.text import I64, PTR, Type, Val
@@ -106,7 +106,7 @@ class Writer(Rows):
             for e in expressions(self.kernel.body)
             if e.dtype.kind in "fc"
         }
-        lanes = self.f.machine.lanes(min(sizes, default=4))
+        self.unit = lanes = self.f.machine.lanes(min(sizes, default=4))
         if self.vector.extent <= 1:
             return 0
         if not self.vertical:
@@ -203,10 +203,18 @@ class Writer(Rows):
         if full == axis.extent:
             return
         if high == axis.extent:
-            self._masked(axis, full, body)
+            self._rest(axis, full, body)
             return
         with f.when(f.compare("eq", f.integer(high), f.integer(axis.extent))):
-            self._masked(axis, full, body)
+            self._rest(axis, full, body)
+
+    def _rest(self, axis: Axis, start: int, body: Callable[[], None]) -> None:
+        """Less than a whole turn, in as few vectors as hold it."""
+        wide, left = self.lanes, axis.extent - start
+        self.lanes = self.unit * holding(-(-left // self.unit))
+        part = self._masked if left < self.lanes else self._inside
+        part(axis, start, body)
+        self.lanes = wide
 
     def _masked(self, axis: Axis, start: int, body: Callable[[], None]) -> None:
         left = axis.extent - start

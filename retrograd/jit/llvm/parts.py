@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from retrograd.jit.loops.analyse import assigned, expressions, jumps, plain_columns, plain_lines
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from retrograd.jit.loops.expr import Kernel
     from retrograd.jit.loops.index import Axis
 
-__all__ = ["CHUNKS", "abreast", "divided", "together"]
+__all__ = ["CHUNKS", "abreast", "divided", "holding", "together"]
 
 CHUNKS = 16
 DEEP = 6  # functions such as exp in one chain
 TURNS = 8  # whole turns that make up for one that is not
+START = 8  # vectors that could be read while a part of a row is begun
 ENOUGH = 8  # pieces of work for the threads
 
 
@@ -30,20 +31,34 @@ def together(kernel: Kernel, vector: Axis, lanes: int, machine: Machine) -> int:
         return abreast(kernel, vector, lanes)
     if not plain_columns(kernel, vector):
         return 1
-    rest = prod(a.extent for a in kernel.axes if a is not vector)
+    others = prod(a.extent for a in kernel.axes if a is not vector)
     sums = len(assigned(kernel.body)[0])
     enough = ENOUGH // 2 if jumps(kernel) else ENOUGH  # a jump is worth more than one line
     # A sum of what is read takes no registers besides: two kilobytes of each row stream.
     loops = [s for s in kernel.body if isinstance(s, For)]
     done = [e.op for e in expressions(loops) if e.op not in ("load", "var")]
     more = 4 if len(done) > sums else int(set(done) != {"add"})
-    for many in (32, 16, 8, 4, 2) if more < 4 else (4, 2):
-        strips, odd = divmod(vector.extent, lanes * many)
+
+    def may(many: int) -> bool:
+        strips = ceil(vector.extent / (lanes * many))
         fits = many * (sums + more) <= machine.registers
         least = min(enough, machine.cores) if many > 16 else enough
-        if not odd and fits and rest * strips >= least:
-            return many
-    return 1
+        return fits and others * strips >= least
+
+    found = [many for many in ((32, 16, 8, 4, 2) if more < 4 else (4, 2)) if may(many)]
+    vectors = ceil(vector.extent / lanes)
+    return min(reversed([*found, 1]), key=lambda many: _cost(vectors, many))
+
+
+def _cost(vectors: int, many: int) -> int:
+    """Of a row that is read in parts, in vectors."""
+    left = vectors % many
+    return START * ceil(vectors / many) + vectors + (holding(left) - left) // 2
+
+
+def holding(vectors: int) -> int:
+    """Vectors side by side that hold what is left over: a power of two."""
+    return 1 << (vectors - 1).bit_length() if vectors else 0
 
 
 def deep(kernel: Kernel) -> bool:
