@@ -60,7 +60,8 @@ def product(
 ) -> None:
     """c = a b, or c += a b.
 
-    part: "low" if a is zero above the diagonal, "high" if it is zero below.
+    part: "low" if a is zero above the diagonal, "high" if it is zero below; later: what to
+    call for meanwhile.
     """
     writer = _Product(f.module, t, a, c, part, later)
     f.module.once(writer.name, writer.write)
