@@ -114,13 +114,16 @@ def test_where_it_is(monkeypatch, tmp_path):
     assert cache.directory() == str(tmp_path / "mine")
 
 
-def test_off(place, monkeypatch):
-    monkeypatch.setenv("RETROGRAD_CACHE", "off")
+@pytest.mark.parametrize("told", ["off", "OFF", "0"])
+def test_off(told, place, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RETROGRAD_CACHE", told)
     make = Maker()
     assert cache.load("a", make) == cache.load("a", make) == CODE
     assert make.calls == 2
     assert cache.stats()[:3] == (None, 0, 0)
     assert cache.clear() == 0
+    assert not (tmp_path / told).exists()
 
 
 # -- its size ------------------------------------------------------------------------------

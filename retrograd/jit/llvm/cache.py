@@ -5,7 +5,7 @@
 The cache only ever saves time. A file that is damaged in any way is made anew, a directory that
 others could write is not used, and a disk that is full, read-only or missing costs a compile.
 
-    RETROGRAD_CACHE        the directory, or "off"; otherwise XDG_CACHE_HOME or ~/.cache
+    RETROGRAD_CACHE        the directory, or "off" (or 0); otherwise XDG_CACHE_HOME or ~/.cache
     RETROGRAD_CACHE_SIZE   how large it may grow, such as "500 MB"; "1 GiB" unless told
 """
 
@@ -171,7 +171,7 @@ def _remove(path: str) -> bool:
 def directory(*, create: bool = False) -> str | None:
     """The directory in use; None where it is switched off, missing or open to others."""
     told = os.environ.get("RETROGRAD_CACHE", "")
-    if told.lower() == "off":
+    if told.lower() in ("off", "0"):
         return None
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     path = os.path.abspath(os.path.expanduser(told or os.path.join(home, "retrograd")))
