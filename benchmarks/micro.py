@@ -75,7 +75,7 @@ def timed(
     f: Callable[..., Any], arrays: list[np.ndarray], out: Any, threads: int = THREADS
 ) -> Callable[[], float]:
     """Run a jitted f; seconds of its kernels."""
-    from retrograd.jit.buffers import maker
+    from retrograd.core.lines import maker
     from retrograd.jit.execute import Executable
     from retrograd.jit.llvm.kernels import kernels_of
     from retrograd.jit.llvm.machine import chosen

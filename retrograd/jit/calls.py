@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import EVAL, PURE, current
+from retrograd.core.lines import addresses
 from retrograd.core.replay import accounting, region_now
 from retrograd.core.tensor import Tensor
-from retrograd.jit.buffers import OWN, addresses, exclusive, plain, slanted
+from retrograd.jit.buffers import OWN, exclusive, plain, slanted
 from retrograd.jit.limit import Limit
 from retrograd.jit.signature import Dead, Reader, described, differs
 from retrograd.jit.threads import get_threads

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from retrograd.core.lines import addresses
 from retrograd.jit import eager_memory
-from retrograd.jit.buffers import addresses
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.arena import Arenas
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from retrograd.core.errors import RetrogradError
 from retrograd.core.interpret import compute
+from retrograd.core.lines import addresses, maker
 from retrograd.core.quiet import loud, quiet
-from retrograd.jit.buffers import addresses, maker, plain
+from retrograd.jit.buffers import plain
 from retrograd.jit.llvm.arena import Arenas
 from retrograd.jit.llvm.faults import NOTHING
 from retrograd.jit.llvm.poll import Poll

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core import dtype as dt
+from retrograd.core import lines
 from retrograd.core.errors import ArgumentError, DtypeError, ShapeError, TraceError
 from retrograd.core.interpret import (
     EVAL,
@@ -100,7 +101,7 @@ def _from_array(obj: Any, wanted: np.dtype | None, copy: Any) -> np.ndarray:
     if own.kind == "c" and wanted.kind not in "cb":
         obj = obj.real
     with np.errstate(all="ignore"):
-        return np.array(obj, dtype=wanted)
+        return lines.copied(np.asarray(obj), wanted)
 
 
 def _is_array(obj: Any) -> bool:
@@ -227,14 +228,14 @@ def _options(who: str, dtype: Any, device: Any, default: np.dtype = dt.float32) 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All zero."""
     wanted, to = _options("zeros", dtype, device), options.sizes("zeros", shape)
-    return _filled(to, 0, wanted) if tracing() else made(np.zeros(to, wanted))
+    return _filled(to, 0, wanted) if tracing() else made(lines.zeros(to, wanted))
 
 
 @function
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """All one."""
     wanted, to = _options("ones", dtype, device), options.sizes("ones", shape)
-    return _filled(to, 1, wanted) if tracing() else made(np.ones(to, wanted))
+    return _filled(to, 1, wanted) if tracing() else made(lines.filled(to, 1, wanted))
 
 
 @function
@@ -252,7 +253,9 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
         return moves.broadcast_to(value, to)
     if value.ndim:
         raise ArgumentError(f"full: fill_value must be a number; got shape {value.shape}")
-    return moves.broadcast_to(value, to) if tracing() else made(np.full(to, value.array))
+    if tracing():
+        return moves.broadcast_to(value, to)
+    return made(lines.filled(to, value.array, value.dtype))
 
 
 @function

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import retrograd as rg
+from retrograd.core import lines
 from retrograd.jit import buffers
 
 SIZES = [(0,), (1,), (1023,), (1024,), (33, 35), (700, 900)]
@@ -13,7 +14,7 @@ SIZES = [(0,), (1,), (1023,), (1024,), (33, 35), (700, 900)]
 
 def empty(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     of = shape, np.dtype(dtype)
-    return buffers.maker(*of)(*of)
+    return lines.maker(*of)(*of)
 
 
 def address(t: rg.Tensor) -> int:
@@ -26,10 +27,10 @@ def test_new_arrays(shape: tuple[int, ...], dtype: str) -> None:
     a = empty(shape, dtype)
     assert a.shape == shape
     assert a.dtype == dtype
-    assert a.nbytes < buffers.SMALL or a.ctypes.data % buffers.LINE == 0
+    assert a.nbytes < lines.SMALL or a.ctypes.data % lines.LINE == 0
     a[...] = 1
     assert a.sum() == a.size
-    assert buffers.addresses([a]) == [a.ctypes.data]
+    assert lines.addresses([a]) == [a.ctypes.data]
 
 
 def test_memory_is_exclusive_until_somebody_sees_it() -> None:
@@ -48,7 +49,7 @@ def test_memory_is_exclusive_until_somebody_sees_it() -> None:
 def slanted(shape: tuple[int, ...]) -> np.ndarray:
     """An array of its own that does not begin with a line, if NumPy makes such here."""
     made = [np.zeros(shape, np.float32) for _ in range(64)]
-    found = [a for a in made if a.ctypes.data % buffers.LINE]
+    found = [a for a in made if a.ctypes.data % lines.LINE]
     if not found:
         pytest.skip("all memory begins with a cache line here")
     return found[0]
@@ -61,7 +62,7 @@ def test_results_move_to_a_line_once_and_stay() -> None:
     for _ in range(4):
         w = step(w)
         seen.append(address(w))
-    assert seen[0] % buffers.LINE == 0
+    assert seen[0] % lines.LINE == 0
     assert len(set(seen)) == 1
     assert (w.numpy() == 4).all()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from retrograd.jit.buffers import maker
+from retrograd.core.lines import maker
 from retrograd.jit.llvm import pool
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.machine import chosen

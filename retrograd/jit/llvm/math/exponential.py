@@ -69,7 +69,8 @@ def power_of_two(power: Power, more: int = 0) -> Num:
 
 def scales(x: Num) -> bool:
     """Whether there is such an instruction for numbers like x."""
-    return not x.roomy and x.f.machine.masks and x.type.bits * x.type.lanes in (512, 1024)
+    bits = x.type.bits * x.type.lanes
+    return not x.roomy and x.f.machine.masks and bits > 0 and bits % 512 == 0
 
 
 def _scalef(y: Num, n: Num) -> Num | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from retrograd.jit.llvm.text import F32, F64, I8, I16, I32, Type, Val
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from retrograd.jit.llvm.build import Fn
 
@@ -263,10 +263,10 @@ def merge(x: Num, before: str, y: Num, after: str) -> Num:
 def full_vector(x: Num, name: str, *args: Num | Val) -> Num | None:
     """An instruction of AVX-512 on whole vectors; None where there is none."""
     f, t = x.f, x.type
-    if f.machine.masks and t.bits * t.lanes == 1024:
-        return _by_halves(x, name, *args)
-    if not f.machine.masks or t.bits * t.lanes != 512:
+    if not f.machine.masks or not t.lanes or t.bits * t.lanes % 512:
         return None
+    if t.bits * t.lanes > 512:
+        return _by_halves(lambda x, *own: full_vector(x, name, *own), x, *args)
     suffix, mask = ("ps", I16) if t.bits == 32 else ("pd", I8)
     full = f"llvm.x86.avx512.mask.{name}.{suffix}.512"
     operands = [a.val if isinstance(a, Num) else a for a in (x, *args)]
@@ -279,11 +279,7 @@ def looked_up(index: Num, table: Sequence[float]) -> Num:
     """Entries of a table of 16 float32, by the last four bits of integers; for AVX-512."""
     f, lanes = index.f, index.type.lanes
     if lanes > 16:
-        parts = [
-            looked_up(_lanes(index, range(at, at + 16)), table) for at in range(0, lanes, 16)
-        ]
-        low, high = (p.val for p in parts)
-        return index.made(f.shuffle(low, high, range(lanes)))
+        return _by_halves(lambda part: looked_up(part, table), index)
     which = index.val
     if not lanes:
         which = f.splat(which, 16)
@@ -298,15 +294,13 @@ def looked_up(index: Num, table: Sequence[float]) -> Num:
     return index.made(f.shuffle(found, None, range(lanes)) if lanes else f.extract(found, 0))
 
 
-def _by_halves(x: Num, name: str, *args: Num | Val) -> Num | None:
-    """The same on each half of two vectors side by side."""
-    half, found = x.type.lanes // 2, []
-    for part in (range(half), range(half, 2 * half)):
-        own = [_lanes(a, part) if isinstance(a, Num) else a for a in args]
-        found.append(full_vector(_lanes(x, part), name, *own))
-    low, high = found
-    if low is None or high is None:
-        return None
+def _by_halves(g: Callable[..., Any], x: Num, *args: Num | Val) -> Num:
+    """g of each half of some vectors side by side."""
+    half = x.type.lanes // 2
+    low, high = (
+        g(*(_lanes(a, part) if isinstance(a, Num) else a for a in (x, *args)))
+        for part in (range(half), range(half, 2 * half))
+    )
     return x.made(x.f.shuffle(low.val, high.val, range(2 * half)))
 
 
