@@ -121,8 +121,9 @@ class Kernel(Protocol):
         """Unary functions.
 
         exp, expm1, exp2, log, log1p, log2, log10, sqrt, sin, cos, tan,
-        asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, floor, ceil,
-        trunc, round (half to even), abs, isnan, isinf, isfinite, signbit, real, imag, conj.
+        asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, silu, floor,
+        ceil, trunc, round (half to even), abs, isnan, isinf, isfinite, signbit, real, imag,
+        conj.
         """
         ...
 

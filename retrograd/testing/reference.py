@@ -142,6 +142,9 @@ class NumpyKernel:
         x = x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x
         return as_given(x.astype(dtype), given)
 
+    def silu(self, x: Any) -> Any:
+        return x / (1 + np.exp(-x))
+
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return x * y + z
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CHUNKS", "abreast", "divided", "holding", "together"]
 
 CHUNKS = 16
-DEEP = 6  # functions such as exp in one chain
+DEEP, ROOM = 6, 32  # functions such as exp in one chain; registers with which one is enough
 TURNS = 8  # whole turns that make up for one that is not
 START = 8  # vectors that could be read while a part of a row is begun
 ENOUGH = 8  # pieces of work for the threads
@@ -27,7 +27,7 @@ ENOUGH = 8  # pieces of work for the threads
 
 def together(kernel: Kernel, vector: Axis, lanes: int, machine: Machine) -> int:
     """Vectors side by side as one: columns that are reduced are read in whole lines."""
-    if deep(kernel):
+    if deep(kernel, machine):
         return abreast(kernel, vector, lanes)
     if not plain_columns(kernel, vector):
         return 1
@@ -61,11 +61,12 @@ def holding(vectors: int) -> int:
     return 1 << (vectors - 1).bit_length() if vectors else 0
 
 
-def deep(kernel: Kernel) -> bool:
-    """Whether a turn is so long a chain that a processor sees nothing of the next."""
+def deep(kernel: Kernel, machine: Machine) -> bool:
+    """Whether a turn is so long a chain that a processor sees too little of the next."""
     if any(isinstance(s, For) for s in kernel.body):
         return False
-    return sum(e.op in FUNCTIONS for e in expressions(kernel.body)) >= DEEP
+    enough = 1 if machine.registers >= ROOM else DEEP
+    return sum(e.op in FUNCTIONS for e in expressions(kernel.body)) >= enough
 
 
 def abreast(kernel: Kernel, vector: Axis, lanes: int) -> int:

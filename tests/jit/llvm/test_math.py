@@ -33,6 +33,13 @@ def sigmoid(x):
     return np.where(x < 0, z, 1) / (1 + z)
 
 
+def silu(x):
+    """0 where the denominator is infinite in the dtype that is meant."""
+    more = 1 + np.exp(-x)
+    top = np.finfo(np.float32 if x.dtype == np.float64 else np.float64).max
+    return np.where((more > top) & np.isfinite(x), np.copysign(0, x), x / more)
+
+
 def gauss(a):
     """exp(-a**2): the square is split, or its rounding would show."""
     first = np.ldexp(np.rint(np.ldexp(a, 24)), -24)
@@ -101,6 +108,7 @@ REFERENCES = {
     "round": np.rint,
     "sigmoid": sigmoid,
     "signbit": np.signbit,
+    "silu": silu,
     "sin": np.sin,
     "sinh": np.sinh,
     "sqrt": np.sqrt,

@@ -244,6 +244,7 @@ def constants() -> dict[str, object]:
     two, ten = D(2).ln(), D(10).ln()
     words = int(2 / pi() * D(2) ** 1280)
     near, lost = zip(*(_single(two * j / 16) for j in range(16)), strict=True)
+    more, alone = _sixteenths()
     return {
         # a multiple of the first part by a whole exponent is exact, with and without fma
         "LN2_PARTS": {"f32": split(two, 16), "wide": split(two, 41), "f64": split(two, 41)},
@@ -251,6 +252,9 @@ def constants() -> dict[str, object]:
         # 2 ** (j / 16), and what share of it a float32 lacks
         "SIXTEENTHS": near,
         "SIXTEENTHS_LOST": lost,
+        # 2 ** (j / 16) over 1 + SIXTEENTHS_MORE, which lacks little
+        "SIXTEENTHS_ALONE": alone,
+        "SIXTEENTHS_MORE": more,
         "LOG10_2_PAIR": split(two / ten, 53),
         "TWO_OVER_LN2_PAIR": split(2 / two, 53),
         "THIRD_PAIR": split(D(1) / 3, 53),
@@ -267,6 +271,20 @@ def _single(x: Decimal) -> tuple[float, float]:
     """exp(x) as the nearest float32, and how much there is besides, as a share of it."""
     near = float(np.float32(float(x.exp())))
     return near, float(np.float32(float(x.exp() / D(near) - 1)))
+
+
+def _sixteenths() -> tuple[float, tuple[float, ...]]:
+    """A small number c such that all 2 ** (j / 16) / (1 + c) are nearly float32, and those.
+
+    By chance: of a quarter of a million c one leaves a quarter of an ulp.
+    """
+    powers = np.exp2(np.arange(16) / 16)
+    more = np.arange(-(1 << 17), 1 << 17)[:, None] * 2.0**-24
+    near = (powers / (1 + more)).astype(np.float32).astype(np.float64)
+    error = np.abs(near * (1 + more) - powers)
+    error[:, 0] *= 2  # half of its results are below 1, where an ulp is half as much
+    best = error.max(axis=1).argmin()
+    return float(more[best, 0]), tuple(near[best].tolist())
 
 
 def texts() -> dict[str, str]:

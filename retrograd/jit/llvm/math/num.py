@@ -30,6 +30,7 @@ __all__ = [
     "at_least",
     "at_most",
     "full_vector",
+    "held_within",
     "looked_up",
     "merge",
     "polynomial",
@@ -235,6 +236,13 @@ def at_least(x: Num, limit: float) -> Num:
     """The larger of both; NaN passes."""
     bound = x.like(limit)
     return where(bound > x, bound, x)
+
+
+def held_within(x: Num, limit: float) -> Num:
+    """x with a magnitude of at most that of `limit`; of NaN, anything within."""
+    smaller = Val("2", I32)  # the one of smaller magnitude, with the sign of the first
+    found = full_vector(x, "range", x.like(limit), smaller, x.like(0.0))
+    return found or at_least(at_most(x, abs(limit)), -abs(limit))
 
 
 def polynomial(x: Num, coefficients: Sequence[float]) -> Num:
