@@ -39,9 +39,6 @@ WHY = {
     "multiply-adds, a product, a compare, a division and a store are 12 cycles a vector (12.1 "
     "measured); at 100 GB/s memory gives one in 9.2. With a reciprocal of 14 bits and five "
     "multiply-adds for the division 16.3; nothing would fix it but a less precise exp",
-    "sum over rows": "two kilobytes of each row at a time, by two cores; one gives a sixth "
-    "less, half of one a third. The limit is a run through all of the array, of which some is "
-    "in the third cache; the sum of the whole array reaches 1.2 times this one's speed",
     "softmax": "arithmetic: from a near cache it is hardly faster. On the EPYC one pipe of "
     "vectors multiplies, compares and waits for stores: seven multiply-adds, two compares (of "
     "which one looks for NaN), a product and two stores are 12 cycles a vector, where at 107 "

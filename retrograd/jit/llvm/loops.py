@@ -13,12 +13,12 @@ import numpy as np
 
 from retrograd.jit.llvm.ahead import loop_of, rows_ahead
 from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.columns import ABREAST, Columns, tall
 from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.kept import Kept
 from retrograd.jit.llvm.numbers import compute, even, kind_of
 from retrograd.jit.llvm.parts import CHUNKS, abreast, divided, holding, together
-from retrograd.jit.llvm.rows import Rows
 from retrograd.jit.llvm.stages import ROWS, stages_of
 from retrograd.jit.llvm.text import I64, PTR, Type, Val
 from retrograd.jit.llvm.values import Num, constant
@@ -73,15 +73,16 @@ def _nbytes(b: Buffer) -> int:
     return int(np.prod(b.shape)) * b.dtype.itemsize
 
 
-class Writer(Rows):
+class Writer(Columns):
     """One kernel being written."""
 
     def __init__(self, f: Fn, kernel: Kernel, order: list[Buffer]) -> None:
         super().__init__(f, order)
         self.kernel = kernel
         self.vector, self.vertical = vector_axis(kernel)
-        self.lanes = self._width()
         large = sum(_nbytes(b) for b in order) >= LARGE
+        self.tall = tall(kernel, self.vector) if large and self.vertical else None
+        self.lanes = self._width()
         loops = [s for s in kernel.body if isinstance(s, For)]
         self.streams = large and f.machine.told and not loops
         self.turns = int(np.prod([a.extent for a in kernel.axes], dtype=np.int64))
@@ -109,6 +110,8 @@ class Writer(Rows):
         self.unit = lanes = self.f.machine.lanes(min(sizes, default=4))
         if self.vector.extent <= 1:
             return 0
+        if self.tall:
+            return lanes * ABREAST
         if not self.vertical:
             return lanes * abreast(self.kernel, self.vector, lanes)
         return lanes * together(self.kernel, self.vector, lanes, self.f.machine)
@@ -121,7 +124,9 @@ class Writer(Rows):
         if self.turns == 0 or any(a.extent == 0 for a in axes):
             return 1 if self._inner_only() else 0
         self.settle(axes)
-        split = self.beside(divided(axes, self.vector, self.lanes))
+        whole = self.vector if self.tall else None  # rows are read from end to end
+        shared = [a for a in axes if a is not whole]
+        split = self.beside(divided(shared, self.vector, self.lanes))
         chunks = self._chunks(split)
         if chunks > 1:
             assert split is not None
@@ -173,6 +178,9 @@ class Writer(Rows):
         if axis is self.turned:
             span = self.bounds.get(rest[0], (0, rest[0].extent))
             self._over(low, high, span, lambda: self._outer([]))
+            return
+        if axis is self.vector and self.tall:
+            self._down(axis, self.tall)
             return
         if axis is self.vector and self.vertical:
             self._strips(axis, low, high, lambda: self._outer(rest))
