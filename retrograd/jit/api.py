@@ -37,6 +37,7 @@ __all__ = ["Bound", "Compiled", "Jitted", "Lowered", "jit"]
 eager_slot.register()
 SHARES = (2, 4, 8, 16, 64)  # of a budget, for the carries of loops: one part in so many
 OFTEN = 8  # programs of one function: more are worth a warning
+_NUMBERS = (int, float, complex)
 _PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -123,9 +124,9 @@ class Jitted:
         self._lock = threading.RLock()
         self._check_names()
         found = self.signature.parameters.values()
-        # A whole number that is not given is an option, such as an axis: the function's own.
+        # A number that is not given is an option, such as an axis: the function's own.
         self._defaults = {
-            p.name: ABSENT if type(p.default) is int else p.default for p in found
+            p.name: ABSENT if type(p.default) in _NUMBERS else p.default for p in found
         }
         self._plain = all(p.kind in _PLAIN for p in found)
         only = inspect.Parameter.POSITIONAL_ONLY
@@ -284,6 +285,7 @@ class Jitted:
         def flat(*boxes: Any) -> list[Any]:
             given = rebuilt(call, boxes)
             bound = inspect.BoundArguments(self.signature, given)  # type: ignore[arg-type]
+            bound.apply_defaults()  # of numbers that nobody gave
             results.append(Results(self.function(*bound.args, **bound.kwargs)))
             return results[0].data
 

@@ -74,32 +74,21 @@ class Columns(Rows):
         def everywhere(body: Callable[[], None]) -> None:
             self._strips(axis, 0, axis.extent, body)
 
-        def keep(turn: dict[Var, int]) -> None:
-            for v, spot in memory.items():
-                (x,) = self._current(v, turn[v])
-                f.store(f.splat(x, self.lanes), f.at(spot, self.at[axis], F32))
-
-        def take(turn: dict[Var, int]) -> None:
-            self.vars = {
-                (v, turn[v]): (f.load(F32.by(self.lanes), f.at(spot, self.at[axis], F32)),)
-                for v, spot in memory.items()
-            }
-
         def begin() -> None:
             self.vars = {}
             self._block(self.kernel.body[:at])
-            keep(entry)
+            self._keep(axis, memory, entry)
 
         def some(start: Int, many: int) -> None:
-            take(entry)
+            self._take(axis, memory, entry)
             self._hoist(loop.body, {rows})
             for row in range(many):
                 self._inside(rows, f.plus(start, row), lambda: self._block(loop.body))
                 self.vars |= {(v, entry[v]): self.vars[v, last[v]] for v in memory}
-            keep(last)
+            self._keep(axis, memory, last)
 
         def end() -> None:
-            take(last)
+            self._take(axis, memory, last)
             self._block(self.kernel.body[at + 1 :])
 
         whole = rows.extent // ROWS * ROWS
@@ -109,3 +98,15 @@ class Columns(Rows):
         if whole < rows.extent:
             everywhere(lambda: some(whole, rows.extent - whole))
         everywhere(end)
+
+    def _keep(self, axis: Axis, memory: dict[Var, Val], turn: dict[Var, int]) -> None:
+        """Leave the sums of some columns in memory."""
+        for v, base in memory.items():
+            (x,) = self._current(v, turn[v])
+            self.f.store(self.f.splat(x, self.lanes), self.f.at(base, self.at[axis], F32))
+
+    def _take(self, axis: Axis, memory: dict[Var, Val], turn: dict[Var, int]) -> None:
+        """Go on from the sums that were left."""
+        f, t = self.f, F32.by(self.lanes)
+        spots = {v: f.at(base, self.at[axis], F32) for v, base in memory.items()}
+        self.vars = {(v, turn[v]): (f.load(t, spot),) for v, spot in spots.items()}
