@@ -34,16 +34,14 @@ WHY = {
     "batched GEMM 512 x 16": "each multiply-add has a load of its own, and after 16 steps of "
     "k all is stored; to fix: two products abreast",
     "batched GEMM": "results are stored after 32 steps of k; not profiled further",
-    "silu": "arithmetic: from a near cache it is hardly faster. On the EPYC one pipe of "
-    "vectors multiplies, compares, divides (two turns) and waits for stores (one): seven "
-    "multiply-adds, a product, a compare, a division and a store are 12 cycles a vector (12.1 "
-    "measured); at 100 GB/s memory gives one in 9.2. With a reciprocal of 14 bits and five "
-    "multiply-adds for the division 16.3; nothing would fix it but a less precise exp",
-    "softmax": "arithmetic: from a near cache it is hardly faster. On the EPYC one pipe of "
-    "vectors multiplies, compares and waits for stores: seven multiply-adds, two compares (of "
-    "which one looks for NaN), a product and two stores are 12 cycles a vector, where at 107 "
-    "GB/s memory gives one in 8.6. In C with the same instructions 15.7, with staggered rows "
-    "12.3, without the look for NaN 11.5; nothing would fix it but a less precise exp",
+    "silu": "arithmetic: from a near cache it is hardly faster. On the EPYC seven "
+    "multiply-adds, a division (two turns) and a store (one and a half, as it takes the way of "
+    "a third operand) are 10.3 cycles a vector; at 100 GB/s memory gives one in 9.2",
+    "softmax": "arithmetic: from a near cache it is hardly faster. On the EPYC seven "
+    "multiply-adds, a product, two compares (of which one looks for NaN) and two stores (one "
+    "and a half turns each, as they take the way of a third operand) are 13 cycles a vector, "
+    "where at 107 GB/s memory gives one in 8.6. Without the look for NaN and without an upper "
+    "limit of exp 12.4; nothing would fix it but a less precise exp",
     "layer norm": "mean, variance and results are three passes over a row in the first cache",
     "transpose, 4096": "rows are apart by 16 KiB, which caches and memory take one after "
     "another: on one core 0.66 of a copy, and with rows of 4,112 to read 0.77, to write 0.74, "

@@ -3,8 +3,8 @@
 NumPy's memory begins anywhere. A vector across two lines takes two loads: products of small
 matrices run a fifth slower on such operands, and AdamW of 25 million numbers a twentieth. Large
 arrays of NumPy begin just behind the start of a page. If a result did so too, loads would meet
-what look like stores of the numbers before them, and wait: large arrays begin half a page later
-(exp of 16M numbers took four times as long).
+what look like stores of the numbers before them, and wait: large results begin half a page
+later (exp of 16M numbers took four times as long).
 """
 
 from __future__ import annotations
@@ -69,13 +69,18 @@ def maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[..., np.ndarray]:
     return np.empty if prod(shape) * dtype.itemsize < SMALL else _on_lines
 
 
-def _on_lines(
-    shape: tuple[int, ...], dtype: np.dtype, of: Callable[..., np.ndarray] = np.empty
-) -> np.ndarray:
-    """An array that begins with a cache line, in memory that `of` makes."""
+def _on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array whose content is anything, and which begins with a cache line."""
     nbytes = prod(shape) * dtype.itemsize
     by, phase = (PAGE, PAGE // 2) if nbytes > LARGE else (LINE, 0)
-    whole = of(nbytes + by, np.uint8)
+    return _within(np.empty(nbytes + by, np.uint8), shape, dtype, by, phase)
+
+
+def _within(
+    whole: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, by: int, phase: int
+) -> np.ndarray:
+    """An array in memory that is larger by `by`: at the first address with such a rest."""
+    nbytes = whole.size - by
     (start,) = addresses([whole])
     kind = _blocks.get(nbytes) or _kind(nbytes)
     block = kind.from_address(start + (phase - start) % by)
@@ -87,15 +92,21 @@ def _kind(nbytes: int) -> Any:
     return _blocks.setdefault(nbytes, type("Block", (Block,), {"_length_": nbytes}))
 
 
-# What users make and train on, in place, for the rest of a program: only large ones lie where
-# they are best read, since making a small one would take longer than it takes NumPy.
+# What users make and train on, in place, for the rest of a program: only large ones begin with
+# a line, since making a small one would take longer than it takes NumPy; and with any, since
+# a page more for each of many weights would show.
+
+
+def _made(shape: tuple[int, ...], dtype: np.dtype, of: Callable[..., np.ndarray]) -> np.ndarray:
+    whole = of(prod(shape) * dtype.itemsize + LINE, np.uint8)
+    return _within(whole, shape, dtype, LINE, 0)
 
 
 def copied(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A copy of an array in memory of its own."""
     if array.size * dtype.itemsize <= LARGE or not array.flags.c_contiguous:
         return np.array(array, dtype=dtype)
-    out = _on_lines(array.shape, dtype)
+    out = _made(array.shape, dtype, np.empty)
     out[...] = array
     return out
 
@@ -103,13 +114,13 @@ def copied(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """All zero; the system hands out the pages when they are first written."""
     small = prod(shape) * dtype.itemsize <= LARGE
-    return np.zeros(shape, dtype) if small else _on_lines(shape, dtype, np.zeros)
+    return np.zeros(shape, dtype) if small else _made(shape, dtype, np.zeros)
 
 
 def filled(shape: tuple[int, ...], value: Any, dtype: np.dtype) -> np.ndarray:
     """One number everywhere."""
     if prod(shape) * dtype.itemsize <= LARGE:
         return np.full(shape, value, dtype)
-    out = _on_lines(shape, dtype)
+    out = _made(shape, dtype, np.empty)
     out.fill(value)
     return out
