@@ -19,7 +19,20 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["LARGE", "LINE", "SMALL", "Block", "addresses", "copied", "filled", "maker", "zeros"]
+__all__ = [
+    "HEADER",
+    "LARGE",
+    "LINE",
+    "SMALL",
+    "Block",
+    "addresses",
+    "copied",
+    "fast",
+    "filled",
+    "maker",
+    "word",
+    "zeros",
+]
 
 LINE = 64  # bytes of a cache line, and of the widest vector
 PAGE = 1 << 12  # bytes: addresses as far apart look the same to a store that is under way
