@@ -17,10 +17,10 @@ from retrograd.jit.loops.analyse import assigned, expressions, plain_columns, re
 from retrograd.jit.loops.expr import Assign, For, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from retrograd.jit.llvm.text import Int, Val
-    from retrograd.jit.loops.expr import Expr, Kernel, Stmt, Var
+    from retrograd.jit.loops.expr import Kernel, Var
     from retrograd.jit.loops.index import Axis
 
 __all__ = ["ABREAST", "Columns", "tall"]
@@ -57,12 +57,6 @@ class Columns(Rows):
 
     @abstractmethod
     def _strips(self, axis: Axis, low: Any, high: Any, body: Callable[[], None]) -> None: ...
-
-    @abstractmethod
-    def _hoist(self, stmts: Sequence[Stmt], inner: set[Axis]) -> None: ...
-
-    @abstractmethod
-    def value(self, e: Expr) -> tuple[Val, ...]: ...
 
     def _down(self, axis: Axis, loop: For) -> None:
         """The whole body of a kernel, for all columns."""
