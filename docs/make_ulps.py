@@ -16,7 +16,8 @@ The largest error of each function in compiled programs, in units of the last pl
 result: 0.5 is correctly rounded, *exact* has no rounding at all. The bounds hold over the whole
 range, denormal arguments and results and huge angles included; the tests sample every exponent
 and compare with float64, or with the extended precision of the machine. NaN, infinities and
-signed zeros are as in IEEE 754 and C. `silu` is 0 where e**-x is infinite.
+signed zeros are as in IEEE 754 and C. `silu` is 0 where e**-x is infinite. `exp_below`, of
+softmax, is for numbers up to 0.
 
 Most float32 functions are computed in float64 and rounded once: 0.51. The last two columns are
 for machines without fused multiply-add (SSE2). Polynomials and constants are made by

@@ -69,6 +69,10 @@ class Kernel(Protocol):
         """The larger; NaN if either is."""
         ...
 
+    def larger(self, x: Any, y: Any) -> Any:
+        """x if it is larger than y, else y: NaN never is."""
+        ...
+
     def minimum(self, x: Any, y: Any) -> Any:
         """The smaller; NaN if either is."""
         ...
@@ -120,10 +124,10 @@ class Kernel(Protocol):
     def __getattr__(self, name: str) -> Any:
         """Unary functions.
 
-        exp, expm1, exp2, log, log1p, log2, log10, sqrt, sin, cos, tan,
-        asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, silu, floor,
-        ceil, trunc, round (half to even), abs, isnan, isinf, isfinite, signbit, real, imag,
-        conj.
+        exp, exp_below (of numbers up to 0), expm1, exp2, log, log1p, log2, log10, sqrt, sin,
+        cos, tan, asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, silu,
+        floor, ceil, trunc, round (half to even), abs, isnan, isinf, isfinite, signbit, real,
+        imag, conj.
         """
         ...
 

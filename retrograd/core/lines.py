@@ -5,6 +5,9 @@ matrices run a fifth slower on such operands, and AdamW of 25 million numbers a 
 arrays of NumPy begin just behind the start of a page. If a result did so too, loads would meet
 what look like stores of the numbers before them, and wait: large results begin half a page
 later (exp of 16M numbers took four times as long).
+
+What users make begins with a huge page if its size is a whole number of these: NumPy asks the
+system for such pages, and AdamW is 3 % faster than on lines alone.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ __all__ = [
 ]
 
 LINE = 64  # bytes of a cache line, and of the widest vector
+HUGE = 1 << 21  # bytes of a huge page
 PAGE = 1 << 12  # bytes: addresses as far apart look the same to a store that is under way
 SMALL, LARGE = 1 << 12, 1 << 20  # bytes: less is read too fast to matter, more from afar
 
@@ -107,12 +111,14 @@ def _kind(nbytes: int) -> Any:
 
 # What users make and train on, in place, for the rest of a program: only large ones begin with
 # a line, since making a small one would take longer than it takes NumPy; and with any, since
-# a page more for each of many weights would show.
+# a page more for each of many weights would show. What is around whole huge pages is asked for
+# and not touched, so it takes no memory; an array of another size would take all of its last.
 
 
 def _made(shape: tuple[int, ...], dtype: np.dtype, of: Callable[..., np.ndarray]) -> np.ndarray:
-    whole = of(prod(shape) * dtype.itemsize + LINE, np.uint8)
-    return _within(whole, shape, dtype, LINE, 0)
+    nbytes = prod(shape) * dtype.itemsize
+    by = LINE if nbytes % HUGE else HUGE
+    return _within(of(nbytes + by, np.uint8), shape, dtype, by, 0)
 
 
 def copied(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -44,7 +44,7 @@ INLINE, LOOPS, PRODUCT, CALL = "inline", "loops", "product", "call"
 SMALL = 64  # elements of a literal that is written into code
 SHORT = 8  # elements of a sum that is written out
 DEAR = 12  # operations of a function such as exp, about
-CHEAP = ("abs", "maximum")  # functions that are an instruction or two
+CHEAP = ("abs", "larger", "maximum")  # functions that are an instruction or two
 SLOW = {"div": 6, "sqrt": 6}  # instructions that take as long as so many others
 
 

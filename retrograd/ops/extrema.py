@@ -5,6 +5,7 @@ Equal ones share the gradient equally; argmax and argmin give the first.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from retrograd.core.spec import Spec, axes_tuple, axis_index, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import reduce, select, shape
 
-__all__ = ["argmax", "argmin", "max", "min"]
+__all__ = ["argmax", "argmin", "max", "min", "top"]
 
 
 def not_empty(who: str, x: Spec, axis: tuple[int, ...], out: Spec) -> Spec:
@@ -60,17 +61,22 @@ class Extremum(Op):
     def batch(self, size, args, mapped):
         return apply(type(self)(reduce.later(self.axis), self.keepdims), *args)
 
+    @staticmethod
+    @abstractmethod
+    def better(k: Any, best: Any, x: Any) -> Any:
+        """The one of two numbers of a kernel that is chosen."""
+
     def lower(self, k, x, out):
-        choose, start = getattr(k, self.chosen.__name__), self._least(x.dtype)
+        start = self._least(x.dtype)
         for row in k.rows(x, out, axis=self.axis):
             best = k.var(start, x)
             for i in row.steps():
-                best.value = choose(best.value, x[i])
+                best.value = self.better(k, best.value, x[i])
             out[row] = best.value
 
     def _least(self, dtype):
         """What every number wins against."""
-        largest = self.chosen is np.maximum
+        largest = self.chosen is not np.minimum
         if dtype.kind == "f" or dtype in dt.HALF:
             return -np.inf if largest else np.inf
         if dtype.kind == "b":
@@ -107,6 +113,10 @@ class Max(Extremum):
     chosen = np.maximum
 
     @staticmethod
+    def better(k, best, x):
+        return k.maximum(best, x)
+
+    @staticmethod
     def samples(rng):
         return Max.cases(rng)
 
@@ -122,12 +132,37 @@ class Min(Extremum):
     chosen = np.minimum
 
     @staticmethod
+    def better(k, best, x):
+        return k.minimum(best, x)
+
+    @staticmethod
     def samples(rng):
         return Min.cases(rng)
 
     @staticmethod
     def refuses(rng):
         return Min.faults(rng)
+
+
+@op
+class Top(Extremum):
+    """The largest over axes, NaN left out: for what is NaN anyway where there is one."""
+
+    takes = "floating"
+    chosen = np.fmax
+
+    @staticmethod
+    def better(k, best, x):
+        return k.larger(x, best)
+
+    @staticmethod
+    def samples(rng):
+        return ((case, x) for case, x in Top.cases(rng) if x.dtype.kind == "f")
+
+    @staticmethod
+    def refuses(rng):
+        yield Top((0,)), rng.normal(size=(0, 3)), "x (0, 3) has length 0 along axis 0"
+        yield Top((0,)), rng.normal(size=3) + 1j, "it takes floating dtypes"
 
 
 @function
@@ -142,6 +177,11 @@ def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The smallest over `axis` (all axes by default); equal ones share the gradient."""
     x = lift(x)
     return apply(Min(axes_tuple("min", axis, x.ndim), bool(keepdims)), x)
+
+
+def top(x: Tensor, axis: int) -> Tensor:
+    """The largest along an axis that is kept; a NaN is left out, in programs if not alone."""
+    return apply(Top((axis,), True), x)
 
 
 class ArgExtremum(Op):

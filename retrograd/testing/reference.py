@@ -133,6 +133,7 @@ class NumpyKernel:
     maximum = staticmethod(np.maximum)
     minimum = staticmethod(np.minimum)
     pow = staticmethod(np.power)
+    exp_below = staticmethod(np.exp)
     fast_tanh = staticmethod(np.tanh)
     var = ARRAYS.var
 
@@ -141,6 +142,9 @@ class NumpyKernel:
         given, x = x, bare(x)
         x = x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x
         return as_given(x.astype(dtype), given)
+
+    def larger(self, x: Any, y: Any) -> Any:
+        return np.where(x > y, x, y)
 
     def silu(self, x: Any) -> Any:
         return x / (1 + np.exp(-x))

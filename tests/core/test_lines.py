@@ -74,3 +74,17 @@ def test_such_memory_may_be_donated() -> None:
 def test_small_ones_are_numpys() -> None:
     assert rg.asarray(np.ones(4, np.float32)).array.flags.owndata
     assert rg.zeros(4).array.flags.owndata
+
+
+def test_whole_huge_pages_are_not_shared() -> None:
+    kind = np.dtype(np.float32)
+    for pages in (1, 3):
+        shape = (pages, lines.HUGE // kind.itemsize)
+        for made in (
+            lines.copied(np.ones(shape, kind), kind),
+            lines.zeros(shape, kind) + 1,
+            lines.filled(shape, 1, kind),
+        ):
+            assert (made == 1).all()
+        assert lines.zeros(shape, kind).ctypes.data % lines.HUGE == 0
+        assert lines.copied(np.ones(shape, kind), kind).ctypes.data % lines.HUGE == 0

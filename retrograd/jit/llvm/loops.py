@@ -92,7 +92,7 @@ class Writer(Columns):
         self.memos: list[dict[Any, Num]] = [{}]
         along = self.vector if self.lanes and not self.vertical else None
         self.stages = stages_of(kernel, along, self.lanes)
-        self.kept = Kept(f, kernel, along, self.lanes)
+        self.kept = Kept(f, kernel, along, self.lanes, self.base)
         self.calls, self.ahead = rows_ahead(kernel, along) if large else (None, [])
         if self.stages and self.calls:
             self.calls = self.stages[0].loop

@@ -1,10 +1,10 @@
 """Loops along rows: the lanes are neighbours in a row, and what is reduced collects in vectors.
 
-A row of softmax takes three loops: its largest, the sum of its powers, its results. Each waits
-for the one before, and a processor sees too little of the next row to be busy meanwhile. So
-rows are staggered where it pays: one loop does the third part of a row together with the
-second of the row after it, and with the first of the one after that. Each row is computed as
-it would be alone, in the same order.
+A row of softmax takes three loops: its largest, the sum of its powers, its results; one of a
+layer norm its mean, its variance, its results. Each waits for the one before, and a processor
+sees too little of the next row to be busy meanwhile. So rows are staggered where it pays: one
+loop does the third part of a row together with the second of the row after it, and with the
+first of the one after that. Each row is computed as it would be alone, in the same order.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 
 from retrograd.jit.loops.expr import CHECKS, Assign, Buffer, Expr, For, Store, Var, dynamics
 from retrograd.jit.loops.index import Dynamic, Quotient
-from retrograd.jit.loops.vocabulary import FUNCTIONS
+from retrograd.jit.loops.vocabulary import EXTREMA, FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -147,7 +147,7 @@ def plain_columns(kernel: Kernel, vector: Axis) -> bool:
     if not any(isinstance(s, For) for s in kernel.body):
         return False
     for e in expressions(kernel.body):
-        called = e.op in FUNCTIONS and e.op not in ("maximum", "minimum")
+        called = e.op in FUNCTIONS and e.op not in EXTREMA
         if called and vector in e.axes:
             return False
     return plain_lines(kernel, vector)
@@ -192,8 +192,8 @@ class Reduction(NamedTuple):
 
 
 def _identity(op: str, dtype: np.dtype) -> Any:
-    if op in ("maximum", "minimum"):
-        low = op == "maximum"
+    if op in EXTREMA:
+        low = op != "minimum"
         if dtype.kind == "f":
             return -np.inf if low else np.inf
         if dtype.kind == "b":
@@ -216,7 +216,7 @@ def reductions(loop: For) -> list[Reduction] | None:
     own = [s for s in loop.body if isinstance(s, Assign)]
     for s in own:
         e = s.expr
-        if e.op not in ("add", "mul", "maximum", "minimum", "or", "and"):
+        if e.op not in ("add", "mul", "or", "and", *EXTREMA):
             return None
         mine = [a for a in e.args if a.op == "var" and a.data == (s.var, s.turn - 1)]
         other = [a for a in e.args if a.op != "var" or a.data != (s.var, s.turn - 1)]

@@ -179,6 +179,10 @@ class Recorder:
         """The larger; NaN if either is."""
         return apply("maximum", *self._meet(x, y))
 
+    def larger(self, x: Any, y: Any) -> Expr:
+        """x if it is larger than y, else y: NaN never is."""
+        return apply("larger", *self._meet(x, y))
+
     def minimum(self, x: Any, y: Any) -> Expr:
         """The smaller; NaN if either is."""
         return apply("minimum", *self._meet(x, y))

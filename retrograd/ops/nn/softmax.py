@@ -8,7 +8,7 @@ import numpy as np
 
 from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Op, op
+from retrograd.core.op import Elementwise, Op, op
 from retrograd.core.spec import Spec, axis_index
 from retrograd.core.tensor import Tensor
 from retrograd.ops import arithmetic, elementary, extrema, grid, random, reduce, rounding, shape
@@ -20,6 +20,31 @@ def _shifted(x, axis):
     """x minus its maximum along an axis; rows of only -inf stay -inf."""
     top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     return x - np.where(np.isfinite(top), top, np.asarray(0, x.dtype))
+
+
+@op
+class ExpBelow(Elementwise):
+    """exp(x) of numbers up to 0, which programs compute by fewer operations."""
+
+    takes = "floating"
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def slope(self, out):
+        return out
+
+    def lower(self, k, x):
+        return k.exp_below(x)
+
+    @staticmethod
+    def samples(rng):
+        return ((ExpBelow(), x) for x in elementary.operands(rng, -4, 0, real=True))
+
+
+def exp_below(x: Tensor) -> Tensor:
+    """exp(x) for x <= 0."""
+    return apply(ExpBelow(), x)
 
 
 @op
@@ -53,7 +78,7 @@ class Softmax(Op):
         return apply(Softmax(self.axis + 1), *args)
 
     def expand(self, x):
-        e = elementary.exp(x - extrema.max(x, axis=self.axis, keepdims=True))
+        e = exp_below(x - extrema.top(x, self.axis))
         return e * arithmetic.reciprocal(reduce.sum(e, axis=self.axis, keepdims=True))
 
     @staticmethod
@@ -95,8 +120,8 @@ class LogSoftmax(Op):
         return apply(LogSoftmax(self.axis + 1), *args)
 
     def expand(self, x):
-        y = x - extrema.max(x, axis=self.axis, keepdims=True)
-        return y - elementary.log(reduce.sum(elementary.exp(y), axis=self.axis, keepdims=True))
+        y = x - extrema.top(x, self.axis)
+        return y - elementary.log(reduce.sum(exp_below(y), axis=self.axis, keepdims=True))
 
     @staticmethod
     def samples(rng):

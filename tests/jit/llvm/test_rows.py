@@ -44,7 +44,17 @@ def with_a_bias(x):
     return [rg.nn.softmax(y + y[:, :1])]
 
 
-PROGRAMS = [softmax, log_softmax, scaled, with_totals, with_a_bias]
+def normed(x):
+    """Loops without a function."""
+    return [rg.nn.layer_norm(x)]
+
+
+def normed_backward(x):
+    """Rows of two arrays, and of one gradient."""
+    return rg.vjp(rg.nn.layer_norm, x)[1](rg.flip(x, axis=0))
+
+
+PROGRAMS = [softmax, log_softmax, scaled, with_totals, with_a_bias, normed, normed_backward]
 
 
 def built(f, arrays, machine, donated=()):
@@ -96,6 +106,7 @@ def test_the_programs_here_are_staggered(staggered, rng):
         built(f, [x], MACHINES[0])
         stages[f.__name__] = max(staggered)
     assert stages.pop("scaled") == 4
+    assert stages.pop("normed_backward") >= 2
     assert set(stages.values()) == {3}
 
 

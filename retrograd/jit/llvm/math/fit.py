@@ -92,7 +92,8 @@ def nodes(low: Decimal, high: Decimal, count: int, spared: int = 0) -> list[Deci
     """Chebyshev's, but for some next to the middle: what is 0 there by itself needs none."""
     more = count + spared
     cosines = [D(math.cos((2 * i + 1) * math.pi / (2 * more))) for i in range(more)]
-    inner = sorted((c for c in cosines if abs(c) > 1e-9), key=abs)[:spared]
+    middle = spared % 2 == 1  # that one among them; else as many on either side
+    inner = sorted((c for c in cosines if middle or abs(c) > 1e-9), key=abs)[:spared]
     cosines = [c for c in cosines if c not in inner]
     return [(low + high) / 2 + (high - low) / 2 * c for c in cosines]
 
@@ -145,13 +146,9 @@ def value(c: list[Decimal], x: Decimal) -> Decimal:
     return y
 
 
-def hyperbolic() -> dict[str, Target]:
-    """Polynomials of exp, log and their kin, by the name of their table."""
+def powers() -> dict[str, Target]:
+    """Polynomials of exp, by the name of their table."""
     half = D(2).ln() / 2 * (1 + D(2) ** -16)  # a little more: n is rounded, too
-    root = D(2).sqrt()
-    low, high = root / 2 - 1 - D(2) ** -20, root - 1 + D(2) ** -20
-    z = ((root - 1) / (root + 1)) ** 2 * (1 + D(2) ** -16)
-    s = D.sqrt
 
     def rest(r: Decimal) -> Decimal:
         return (r.exp() - 1 - r) / r**2
@@ -162,6 +159,20 @@ def hyperbolic() -> dict[str, Target]:
         "EXP_ALONE": Target(rest, -half, half, "f32 wide f64", lambda r: r * r, 2.0, 2),
         # the same between neighbours of SIXTEENTHS
         "EXP_NEAR": Target(rest, -half / 16, half / 16, "f32", lambda r: r * r, 2.0, 2),
+        # exp(r) = 1 + r EXP_NEARER(r) between neighbours of THIRTY_SECONDS
+        "EXP_NEARER": Target(
+            lambda r: (r.exp() - 1) / r, -half / 32, half / 32, "f32", abs, 16.0, 1
+        ),
+    }
+
+
+def hyperbolic() -> dict[str, Target]:
+    """Polynomials of log and the kin of exp, by the name of their table."""
+    root = D(2).sqrt()
+    low, high = root / 2 - 1 - D(2) ** -20, root - 1 + D(2) ** -20
+    z = ((root - 1) / (root + 1)) ** 2 * (1 + D(2) ** -16)
+    s = D.sqrt
+    return {
         # log(1 + f) = f - f**2 / 2 + f**3 LOG(f)
         "LOG": Target(
             lambda f: ((1 + f).ln() - f + f * f / 2) / f**3,
@@ -255,6 +266,9 @@ def constants() -> dict[str, object]:
         # 2 ** (j / 16) over 1 + SIXTEENTHS_MORE, which lacks little
         "SIXTEENTHS_ALONE": alone,
         "SIXTEENTHS_MORE": more,
+        # 2 ** (j / 32); and log 2, to which a float32 is nearer than it might be
+        "THIRTY_SECONDS": tuple(_single(two * j / 32)[0] for j in range(32)),
+        "LN2_NEAR": _single(two.ln())[0],
         "LOG10_2_PAIR": split(two / ten, 53),
         "TWO_OVER_LN2_PAIR": split(2 / two, 53),
         "THIRD_PAIR": split(D(1) / 3, 53),
@@ -291,7 +305,7 @@ def texts() -> dict[str, str]:
     """The modules that are made, by the names of their files."""
     with localcontext() as context:
         context.prec = DIGITS
-        targets = hyperbolic() | circular()
+        targets = powers() | hyperbolic() | circular()
         tables = {n: {g: t.fit(g) for g in t.goals.split()} for n, t in targets.items()}
         context.prec = 450
         rest = constants()

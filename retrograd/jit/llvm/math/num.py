@@ -284,7 +284,7 @@ def full_vector(x: Num, name: str, *args: Num | Val) -> Num | None:
 
 
 def looked_up(index: Num, table: Sequence[float]) -> Num:
-    """Entries of a table of 16 float32, by the last four bits of integers; for AVX-512."""
+    """Entries of a table of 16 or 32 float32, by the last bits of integers; for AVX-512."""
     f, lanes = index.f, index.type.lanes
     if lanes > 16:
         return _by_halves(lambda part: looked_up(part, table), index)
@@ -294,7 +294,10 @@ def looked_up(index: Num, table: Sequence[float]) -> Num:
     elif lanes < 16:  # what the other lanes find is not read
         which = f.shuffle(which, None, [*range(lanes), *[0] * (16 - lanes)])
     t, name = F32.by(16), "llvm.x86.avx512.permvar.sf.512"
-    operands = (f.vector(t, table), which)
+    operands = [f.vector(t, table[:16]), which]
+    if len(table) > 16:
+        name = "llvm.x86.avx512.vpermi2var.ps.512"
+        operands.append(f.vector(t, table[16:]))
     f.module.declare(name, t.text, ", ".join(a.type.text for a in operands))
     found = f.make(t, f"call {t.text} @{name}({', '.join(map(str, operands))})")
     if lanes == 16:

@@ -99,6 +99,12 @@ def maximum(x: Num, y: Num) -> Num:
 
 
 @function(0, 0)
+def larger(x: Num, y: Num) -> Num:
+    """x if it is larger than y, else y: NaN never is."""
+    return where(x > y, x, y)
+
+
+@function(0, 0)
 def minimum(x: Num, y: Num) -> Num:
     """The smaller; NaN if either is; of zeros the second."""
     return x.made(x.f.minimum(x.val, y.val))
