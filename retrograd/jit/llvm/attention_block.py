@@ -365,9 +365,9 @@ class Block:
         f = self.f
         less = f.sub(x, base)
         if not (hides or self.g.bias or self.g.mask):
-            return FUNCTIONS["exp"](f, less)
+            return FUNCTIONS["exp_below"](f, less)
         shown = f.compare("une", x, f.const(self.t, -inf))
-        found = FUNCTIONS["exp"](f, f.select(shown, less, f.zero(self.t)))
+        found = FUNCTIONS["exp_below"](f, f.select(shown, less, f.zero(self.t)))
         return f.select(shown, found, f.zero(self.t))
 
     def runs(self, column: Column) -> list[tuple[Val, Val, bool]]:
