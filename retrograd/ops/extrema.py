@@ -180,7 +180,7 @@ def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def top(x: Tensor, axis: int) -> Tensor:
-    """The largest along an axis that is kept; a NaN is left out, in programs if not alone."""
+    """The largest along an axis, which is kept; NaN is left out."""
     return apply(Top((axis,), True), x)
 
 
