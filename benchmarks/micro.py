@@ -44,9 +44,7 @@ WHY = {
     "no more. Rows are apart by 16 KiB, so the lines of a column lie in one of eight channels: "
     "16 rows read by lines while writing in order reach 0.95 of a copy; writing a line of each "
     "row 0.52, 256 bytes 0.80, 1 KiB 0.88, 2 KiB 0.93. For the last, 512 rows must wait in the "
-    "second cache, whose traffic takes longer than that saves (0.3 to 0.5 in C); squares in "
-    "diagonal order, which has every channel busy, reach 0.77. Rows of 4,112 would be as fast "
-    "as those of 4,000",
+    "second cache, whose traffic takes longer than that saves (0.3 to 0.5 in C)",
     "transpose": "16 lines of a square are written in a burst past the caches; in C a copy in "
     "such bursts reaches 0.7 of one line by line; in fours, which reach it all, lines are read "
     "four times",

@@ -115,6 +115,7 @@ def test_emits_for_neon(rng):
 def test_operands_that_lie_along_another_axis_are_turned_over(machine, dtype, rng):
     """In whole squares and at both edges, with operands that lie as the result does."""
     shapes = [(160, 128), (131, 150), (3, 200, 129), (2, 64, 300), (129, 1030), (1555, 130)]
+    shapes += [(300, 1024), (2, 533, 512), (40, 4096)]  # rows of whole pages
     for shape in shapes:
         x = (rng.normal(size=shape) * 100).astype(dtype)
         turned = np.swapaxes(x, -1, -2)
@@ -144,7 +145,8 @@ def test_squares_stay_inside_of_what_is_turned_over(machine, rng):
 def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, dtype, rng):
     """Squares begin with lines; what is before the first and behind the last is not lost."""
     size = np.dtype(dtype).itemsize
-    for m, n in [(256, 256), (512, 131), (48, 1024), (333, 512), (512, 336), (1031, 144)]:
+    sizes = [(256, 256), (512, 131), (48, 1024), (333, 512), (512, 336), (1031, 144)]
+    for m, n in [*sizes, (1000, 1024)]:
         for skip in (0, 1, 4, 5, 15):
             memory = np.empty(m * n + 64, dtype)
             first = -memory.ctypes.data % 64 // size + skip
