@@ -4,17 +4,16 @@ Lanes run along the last axis; an operand that lies along the one before it woul
 a cache line for every lane. So squares of as many turns of both as there are lanes are turned
 over in registers, and the turns find their vectors in a tile.
 
-Squares go by blocks: some below each other, which write neighbouring lines, then the next ones
-of the same rows. Where rows are apart by whole pages, all lines of a column are in the same
-channel of memory. There a block is two squares wide and its squares are like the fields of a
-chessboard, first those of one colour and then of the other: what is written goes to two groups
-of rows in turns. What a later block reads is called for with the squares of this one.
+Some squares go below each other, which write neighbouring lines, then the next ones of the same
+rows. Where rows are apart by whole pages, all lines of a column are in the same channel of
+memory: there every second square is one further along its rows, so that what is written goes to
+two groups of rows in turns, and what is read comes from two columns.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retrograd.jit.llvm.fetch import Fetch
@@ -29,6 +28,7 @@ from retrograd.jit.loops.expr import For, Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from retrograd.jit.llvm.text import Val
     from retrograd.jit.loops.expr import Buffer, Kernel
     from retrograd.jit.loops.index import Axis, Ix
 
@@ -37,19 +37,19 @@ __all__ = ["Squares"]
 LIGHT = 4  # operations of a turn that is written out
 MANY = 4  # operands that are turned over, at most
 LEAST = 1 << 14  # elements that are worth it
-ENOUGH = 3 * CHUNKS  # rows of squares that chunks divide
-
-
-class Blocks(NamedTuple):
-    """How blocks of squares are cut, and when they are called for."""
-
-    tall: int  # squares
-    wide: int  # squares, and as many colours
-    ahead: int  # squares of the same rows
-
-
-PLAIN, PAGES = Blocks(3, 1, 3), Blocks(16, 2, 2)
+ENOUGH = 3 * CHUNKS  # squares below each other that chunks divide
 PAGE = 1 << 12  # bytes
+
+
+class Order(NamedTuple):
+    """How squares follow each other."""
+
+    tall: int  # squares below each other, before those beside them
+    ahead: int  # squares of the same rows that are called for
+    staggered: bool  # whether every second one is one further
+
+
+PLAIN, PAGES = Order(3, 3, staggered=False), Order(16, 2, staggered=True)
 
 
 class Squares(Walks):
@@ -94,42 +94,27 @@ class Squares(Walks):
         return last if last.extent >= few else split
 
     @cached_property
-    def blocks(self) -> Blocks:
-        """How squares go: by how far rows are apart that are turned over first."""
+    def squares(self) -> Order:
+        """By how far rows are apart, of what is turned over first."""
         assert self.vector is not None
         buffer, ix = self.wanted[0]
         return PLAIN if (stride(ix, self.vector) or 1) * buffer.dtype.itemsize % PAGE else PAGES
 
-    def _call_for(self, row: Int, turn: Int) -> None:
-        """Call for what one square calls for of a block: a few rows of it, from a turn on."""
-        f, n, wide, axis, last = self.f, self.lanes, self.blocks.wide, self.turned, self.vector
-        assert axis is not None
-        assert last is not None
-        here = self.at[last]
-        for buffer, ix in self.wanted:
-
-            def call(buffer: Buffer = buffer, ix: Ix = ix) -> None:
-                spot, step, down = self._ends(buffer, ix, axis)
-                t = in_memory(buffer.dtype)
-                fetch = Fetch(t, n // wide, wide * n, step).write(f.module)
-                f.call(fetch, None, f.at(spot, (1 - wide) * n if down else 0, t))
-
-            self._inside(last, row, partial(self._inside, axis, turn, call))
-        self.at[last] = here
-
     def _turn_over(self) -> None:
-        """Fill the tiles of a square."""
-        f, n, axis = self.f, self.lanes, self.turned
+        """Call for tiles that come soon, and fill these."""
+        f, n, axis, ahead = self.f, self.lanes, self.turned, self.squares.ahead
         assert axis is not None
-        if not self.light:
-            self._fill(self.wanted, axis)
-            return
         for buffer, ix in self.wanted:
             t = in_memory(buffer.dtype)
             spot, step, down = self._ends(buffer, ix, axis)
-            spots = (f.at(spot, r * step, t) for r in range(n))
-            rows = transposed(f, [f.load(t.by(n), s) for s in spots], n)
-            self.tiles[buffer, ix] = Tile(None, down, rows)
+            fetch = Fetch(t, n, n, step).write(f.module)
+            f.call(fetch, None, f.at(spot, -ahead * n if down else ahead * n, t))
+            if self.light:
+                spots = (f.at(spot, r * step, t) for r in range(n))
+                rows = transposed(f, [f.load(t.by(n), s) for s in spots], n)
+                self.tiles[buffer, ix] = Tile(None, down, rows)
+        if not self.light:
+            self._fill(self.wanted, axis)
 
     @abstractmethod
     def _strips(self, axis: Axis, low: Any, high: Any, body: Callable[[], None]) -> None: ...
@@ -141,7 +126,6 @@ class Squares(Walks):
         f, n, axis, last = self.f, self.lanes, self.turned, self.vector
         assert axis is not None
         assert last is not None
-        tall, wide, _ = self.blocks
         skip = self._skipped(last, span[0])
         # chunks begin and end with squares, but for the first and the last
         first = f.compare("eq", f.integer(low), f.integer(0))
@@ -150,50 +134,36 @@ class Squares(Walks):
         limit = f.select(final, f.integer(axis.extent), after)
         whole = f.div(f.sub(limit, f.integer(begin)), f.integer(n))
         end = f.plus(begin, f.times(whole, n))
-        rest = f.plus(begin, f.times(f.div(whole, f.integer(wide)), wide * n))
-        with f.loop(span[0], span[1], n * tall) as group:
-            rows = group.i, f.lesser(f.plus(group.i, n * tall), span[1])
-            with f.loop(begin, rest, wide * n) as block:
-                for colour in range(wide):
-                    self._strips(last, *rows, partial(self._field, rows, block.i, colour, body))
-            with f.loop(rest, end, n) as block:
-                self._strips(last, *rows, partial(self._square, block.i, body))
+        tall = n * self.squares.tall
+        with f.loop(span[0], span[1], tall) as group, f.loop(begin, end, n) as block:
+
+            def square() -> None:
+                start = block.i
+                if self.squares.staggered:
+                    odd = f.sub(f.integer(self.at[last]), group.i)
+                    further = f.add(start, f.bitwise("and", odd, f.integer(n)))
+                    over = f.compare("eq", further, f.integer(end))
+                    start = f.select(over, f.integer(begin), further)
+                self._square(start, body)
+
+            self._strips(last, group.i, f.lesser(f.plus(group.i, tall), span[1]), square)
         for start, stop, test in ((0, begin, first), (end, limit, final)):
             with f.when(test), f.loop(start, stop) as turn:
                 self._inside(axis, turn.i, lambda: self._strips(last, *span, body))
 
-    def _field(
-        self, rows: tuple[Int, Int], start: Int, colour: int, body: Callable[[], None]
-    ) -> None:
-        """The square of a block that is of a colour, in the rows where the lanes are."""
-        f, n, (_, wide, ahead) = self.f, self.lanes, self.blocks
-        assert self.vector is not None
-        if wide == 1:
-            self._call_for(self.at[self.vector], f.plus(start, ahead * n))
-            self._square(start, body)
-            return
-        first, end = map(f.integer, rows)
-        down = f.sub(f.integer(self.at[self.vector]), first)  # a whole number of squares
-        before = f.add(down, f.mul(f.sub(end, first), f.integer(colour)))
-        part = f.div(before, f.integer(wide), signed=False)  # of all that call for a block
-        self._call_for(f.add(first, part), f.plus(start, ahead * n))
-        across = f.add(down, f.integer(colour * n))
-        across = f.bitwise("and", across, f.integer((wide - 1) * n))
-        self._square(f.add(f.integer(start), across), body)
-
-    def _square(self, start: Int, body: Callable[[], None]) -> None:
+    def _square(self, start: Val, body: Callable[[], None]) -> None:
         """The turns of the axis from `start` on, as many as there are lanes."""
-        f, axis = self.f, self.turned
+        f, n, axis = self.f, self.lanes, self.turned
         assert axis is not None
         self._hoist(self.kernel.body, {axis})
         self._inside(axis, start, self._turn_over)
-        for k in range(self.lanes) if self.light else ():
+        for k in range(n) if self.light else ():
             self.turn = k
-            self._inside(axis, f.plus(start, k), body)
+            self._inside(axis, f.add(start, f.integer(k)), body)
         if not self.light:
-            with f.loop(0, self.lanes) as turn:
+            with f.loop(0, n) as turn:
                 self.turn = turn.i
-                self._inside(axis, f.plus(start, turn.i), body)
+                self._inside(axis, f.add(start, turn.i), body)
         self.tiles = {}
 
     def _skipped(self, last: Axis, start: Any) -> Int:
