@@ -49,7 +49,7 @@ class Order(NamedTuple):
     staggered: bool  # whether every second one is one further
 
 
-PLAIN, PAGES = Order(3, 3, staggered=False), Order(16, 2, staggered=True)
+PLAIN, PAGES = Order(3, 3, staggered=False), Order(16, 4, staggered=True)
 
 
 class Squares(Walks):
