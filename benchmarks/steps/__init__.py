@@ -7,6 +7,5 @@ process with an empty cache on disk; the warm one that of another process after 
 the most that a process holds during steps, beyond what one holds that has imported its library,
 drawn numbers and run `x + 1`; weights and data are in it.
 
-Row q is decided by memory alone, whose speed here changes by the minute: in nine runs it was
-0.93 to 1.09 times as fast as PyTorch's. It and m had 60 turns in place of 12.
+Row q is decided by memory alone, whose speed here changes by the minute, for both alike.
 """
