@@ -18,7 +18,7 @@ from retrograd.core.spec import Spec, axes_tuple, axis_index, spec_of
 from retrograd.core.tensor import Tensor
 from retrograd.ops import reduce, select, shape
 
-__all__ = ["argmax", "argmin", "max", "min", "top"]
+__all__ = ["argmax", "argmin", "max", "min"]
 
 
 def not_empty(who: str, x: Spec, axis: tuple[int, ...], out: Spec) -> Spec:

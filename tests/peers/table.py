@@ -243,6 +243,11 @@ PEERS = {
         jax=over(jnp.min),
         more=reductions("Min", low=1, draw=different),
     ),
+    "Top": Row(
+        torch=reduced(lambda op, x: x.amax(-1)),
+        jax=over(jnp.max),
+        more=reductions("Top", low=1, draw=different),
+    ),
     "LogSumExp": Row(
         torch=reduced(lambda op, x: torch.logsumexp(x, -1)),
         jax=over(jsp.logsumexp),
