@@ -146,6 +146,7 @@ def test_values_die_after_their_last_use(rng):
 
     x = array(rng, n)
     graph, captured = traced(f, x)
+    evaluate(graph, x, *captured)  # what is loaded and compiled once is not the values'
     gc.collect()
     tracemalloc.start()
     evaluate(graph, x, *captured)
