@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ABREAST", "Columns", "tall"]
 
-ROWS = 4  # that are added at a time
+ROWS = 4  # that are added at a time, while those after them are called for
 ABREAST = 2  # vectors side by side
 WIDE = 2 << 10  # bytes of a row: less is read at once, into registers
 NEAR = 16 << 10  # bytes of all sums, in the first cache
@@ -62,7 +62,7 @@ class Columns(Rows):
         """The whole body of a kernel, for all columns."""
         f, at, (rows,) = self.f, self.kernel.body.index(loop), loop.axes
         entry, last = assigned(loop.body)
-        room = axis.extent + self.lanes
+        room, self.below = axis.extent + self.lanes, ROWS
         memory = {v: f.alloca(F32, room) for v in entry}
 
         def everywhere(body: Callable[[], None]) -> None:

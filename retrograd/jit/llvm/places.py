@@ -42,6 +42,7 @@ class Places(ABC):
         self.mask: Val | None = None
         self.streams = False  # whether buffers are run through once, from end to end
         self.down: Axis | None = None  # the loop that goes down large columns
+        self.below = ROWS  # rows further that it calls for
         self.past: dict[Val, Val] = {}  # whether stores to a buffer go past the caches
         self.first = 0  # number of the first node, in the status word
         self.faults = Faults()
@@ -211,7 +212,7 @@ class Places(ABC):
         """Call for what a loop down a column will read, some rows further."""
         step = (stride(ix, self.down) or 0) * size if self.down else 0
         for line in range(0, self.lanes * size if step >= FAR else 0, LINE):
-            prefetch(self.f, self.f.at(spot, step * ROWS + line, I8), near=False)
+            prefetch(self.f, self.f.at(spot, step * self.below + line, I8), near=False)
 
     def _woven(self, spot: Val, picks: list[int], t: Type) -> Val:
         """Elements of the run that begins at spot, by number; the others are not touched."""

@@ -7,7 +7,9 @@ over in registers, and the turns find their vectors in a tile.
 Some squares go below each other, which write neighbouring lines, then the next ones of the same
 rows. Where rows are apart by whole pages, all lines of a column are in the same channel of
 memory: there every second square is one further along its rows, so that what is written goes to
-two groups of rows in turns, and what is read comes from two columns.
+two groups of rows in turns, and what is read comes from two columns. All lines of a column are
+at the same place of their pages too: loads wait for a store to that place, of any page, until
+it is done. So the square that stores there is the last of those below each other.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from retrograd.jit.llvm.text import I64, LINE, Int
 from retrograd.jit.llvm.values import in_memory
 from retrograd.jit.llvm.walks import Tile, Walks, safe
 from retrograd.jit.loops.analyse import expressions, stride
-from retrograd.jit.loops.expr import For, Store
+from retrograd.jit.loops.expr import For, Store, dynamics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,10 +48,10 @@ class Order(NamedTuple):
 
     tall: int  # squares below each other, before those beside them
     ahead: int  # squares of the same rows that are called for
-    staggered: bool  # whether every second one is one further
+    paged: bool  # whether every second one is one further, and the one that is in the way last
 
 
-PLAIN, PAGES = Order(3, 3, staggered=False), Order(16, 4, staggered=True)
+PLAIN, PAGES = Order(3, 3, paged=False), Order(16, 4, paged=True)
 
 
 class Squares(Walks):
@@ -136,20 +138,59 @@ class Squares(Walks):
         end = f.plus(begin, f.times(whole, n))
         tall = n * self.squares.tall
         with f.loop(span[0], span[1], tall) as group, f.loop(begin, end, n) as block:
-
-            def square() -> None:
-                start = block.i
-                if self.squares.staggered:
-                    odd = f.sub(f.integer(self.at[last]), group.i)
-                    further = f.add(start, f.bitwise("and", odd, f.integer(n)))
-                    over = f.compare("eq", further, f.integer(end))
-                    start = f.select(over, f.integer(begin), further)
-                self._square(start, body)
-
-            self._strips(last, group.i, f.lesser(f.plus(group.i, tall), span[1]), square)
+            low, high = group.i, f.integer(f.lesser(f.plus(group.i, tall), span[1]))
+            if self.squares.paged:
+                self._paged((low, high), block.i, (begin, end), body)
+            else:
+                self._strips(last, low, high, lambda: self._square(block.i, body))
         for start, stop, test in ((0, begin, first), (end, limit, final)):
             with f.when(test), f.loop(start, stop) as turn:
                 self._inside(axis, turn.i, lambda: self._strips(last, *span, body))
+
+    def _paged(
+        self, span: tuple[Val, Val], start: Val, ends: tuple[Int, Int], body: Callable[[], None]
+    ) -> None:
+        """Squares below each other, every second one further; the one in the way comes last."""
+        f, n, last, (low, high) = self.f, self.lanes, self.vector, span
+        assert last is not None
+
+        def square() -> None:
+            odd = f.bitwise("and", f.sub(f.integer(self.at[last]), low), f.integer(n))
+            further = f.add(start, odd)
+            over = f.compare("eq", further, f.integer(ends[1]))
+            self._square(f.select(over, f.integer(ends[0]), further), body)
+
+        after = self._after(span, start)
+        with f.loop(0, 2) as part:
+            first = f.compare("eq", part.i, f.integer(0))
+            self._strips(
+                last, f.select(first, after, low), f.select(first, high, after), square
+            )
+
+    def _after(self, span: tuple[Val, Val], start: Val) -> Val:
+        """Behind the square that stores at the place in a page which all of them load from."""
+        f, (buffer, ix), (low, high) = self.f, self.wanted[0], span
+        axis, last, n = self.turned, self.vector, self.lanes
+        assert axis is not None
+        assert last is not None
+        stores = [s for s in self.kernel.body if isinstance(s, Store)]
+        along = [s for s in stores if stride(s.index, last) == 1 and not dynamics(s.index)]
+        if not along:
+            return low
+        spots: list[Val] = []
+
+        def look() -> None:
+            to = along[0].buffer
+            first, _, _ = self.spread(along[0].index)
+            spots.append(self._ends(buffer, ix, axis)[0])
+            spots.append(f.at(self.base[to], first, in_memory(to.dtype)))
+
+        self._inside(last, low, lambda: self._inside(axis, start, look))
+        loads, writes = (f.convert("ptrtoint", spot, I64) for spot in spots)
+        apart = f.bitwise("and", f.sub(loads, writes), f.integer(PAGE - 1))
+        square = f.div(apart, f.integer(n * along[0].buffer.dtype.itemsize))
+        after = f.add(low, f.mul(f.add(square, f.integer(1)), f.integer(n)))
+        return f.select(f.compare("slt", after, high), after, low)
 
     def _square(self, start: Val, body: Callable[[], None]) -> None:
         """The turns of the axis from `start` on, as many as there are lanes."""
