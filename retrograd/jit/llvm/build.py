@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Fn", "Loop"]
 
+SELDOM = ', !prof !{!"branch_weights", i32 99, i32 1}'
+
 
 class Loop:
     """A loop being written: its index, what it carries, and what it carries on."""
@@ -265,10 +267,8 @@ class Fn:
         """Lanes where mask; zeros elsewhere, whose memory is not touched."""
         name = f"llvm.masked.load.{t.suffix}.p0"
         self.module.declare(name, t.text, f"ptr, i32, {mask.type.text}, {t.text}")
-        align = max(t.bits // 8, 1)
-        return self.make(
-            t, f"call {t.text} @{name}({pointer}, i32 {align}, {mask}, {self.zero(t)})"
-        )
+        given = f"{pointer}, i32 {max(t.bits // 8, 1)}, {mask}, {self.zero(t)}"
+        return self.make(t, f"call {t.text} @{name}({given})")
 
     def masked_store(self, x: Val, pointer: Val, mask: Val) -> None:
         """Only the lanes where mask."""
@@ -283,10 +283,8 @@ class Fn:
         mask = mask or self.const(I1.by(t.lanes), 1)
         name = f"llvm.masked.gather.{t.suffix}.v{t.lanes}p0"
         self.module.declare(name, t.text, f"{spots.type.text}, i32, {mask.type.text}, {t.text}")
-        align = max(t.bits // 8, 1)
-        return self.make(
-            t, f"call {t.text} @{name}({spots}, i32 {align}, {mask}, {self.zero(t)})"
-        )
+        given = f"{spots}, i32 {max(t.bits // 8, 1)}, {mask}, {self.zero(t)}"
+        return self.make(t, f"call {t.text} @{name}({given})")
 
     def scatter(self, x: Val, pointer: Val, index: Val, mask: Val | None = None) -> None:
         """pointer[index[lane]] = x[lane] where mask, lane after lane."""
@@ -347,10 +345,8 @@ class Fn:
         """for i in range(low, high, step), or backwards; until unless(what goes round)."""
         head, body, after = (self._label(w) for w in ("head", "body", "after"))
         before = self.block
-        i, held = (
-            Val(f"%{head}i", I64),
-            [Val(f"%{head}c{n}", c.type) for n, c in enumerate(carry)],
-        )
+        i = Val(f"%{head}i", I64)
+        held = [Val(f"%{head}c{n}", c.type) for n, c in enumerate(carry)]
         self.emit(f"br label %{head}")
         self.start(head)
         spot = len(self.lines)
@@ -364,9 +360,8 @@ class Fn:
         last = self.block
         on = self.make(I64, f"add nsw {i}, {step}")
         self.emit(f"br label %{head}")
-        phis = [
-            f"  {i.ref} = phi i64 [ {self.integer(low).ref}, %{before} ], [ {on.ref}, %{last} ]"
-        ]
+        first = self.integer(low).ref
+        phis = [f"  {i.ref} = phi i64 [ {first}, %{before} ], [ {on.ref}, %{last} ]"]
         for was, h, now in zip(carry, held, loop.next, strict=True):
             text = f"phi {h.type.text} [ {was.ref}, %{before} ], [ {now.ref}, %{last} ]"
             phis.append(f"  {h.ref} = {text}")
@@ -380,13 +375,18 @@ class Fn:
         return self.sub(self.integer(self.plus(self.plus(high, low), -1)), i)
 
     @contextmanager
-    def when(self, condition: Val) -> Iterator[None]:
-        """Only if condition; nothing comes out of it but what it stores."""
+    def when(self, condition: Val, other: Callable[[], object] | None = None) -> Iterator[None]:
+        """Only if condition, or else the other, seldom; what comes out is what is stored."""
         then, after = self._label("then"), self._label("after")
-        self.emit(f"br {condition}, label %{then}, label %{after}")
+        instead, seldom = (self._label("else"), SELDOM) if other else (after, "")
+        self.emit(f"br {condition}, label %{then}, label %{instead}{seldom}")
         self.start(then)
         yield
         self.emit(f"br label %{after}")
+        if other:
+            self.start(instead)
+            other()
+            self.emit(f"br label %{after}")
         self.start(after)
 
     def call(self, name: str, result: Type | None, *args: Val) -> Val | None:

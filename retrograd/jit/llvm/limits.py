@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from retrograd.core.lines import maker
+from retrograd.core.lines import filled, maker
 from retrograd.jit.llvm import pool
+from retrograd.jit.llvm.ahead import UNTOLD
 from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.machine import chosen
 from retrograd.jit.llvm.native import compiled
-from retrograd.jit.llvm.text import F32, I64, PTR, Module
+from retrograd.jit.llvm.text import F32, I8, I64, PTR, Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,12 +81,17 @@ def arithmetic(threads: int) -> Probe:
 
 
 def bandwidth(
-    threads: int, nbytes: int, *, reads: int = 2, writes: int = 1, past: bool = False
-) -> Probe:
-    """a, or a + s b, summed or stored, `past` the caches; arrays of so many bytes in all."""
+    threads: int, nbytes: int, *, reads: int = 2, writes: int = 1
+) -> dict[str, Probe]:
+    """a, or a + s b, summed or stored; arrays of so many bytes in all.
+
+    There are several ways of doing so, and which one is the fastest is up to the machine: to
+    store past the caches or not, to call for what is read next or not.
+    """
     many = 4 * (reads + writes)
     size = nbytes // many // STRIPE * STRIPE
-    return Probe(_launch(_Stream(reads, writes, past).name, threads, size), many * size)
+    ways = [s for s in _STREAMS if (s.reads, s.writes) == (reads, writes)]
+    return {s.name: Probe(_launch(s.name, threads, size), many * size) for s in ways}
 
 
 @lru_cache
@@ -92,7 +99,7 @@ def measured(threads: int) -> Limits:
     """The limits for a number of threads; takes a few tenths of a second, once."""
     small = Probe(_launch(_SMALL.name, threads, SMALL), 12 * SMALL * AGAIN)
     flops, cache = (p.fastest() for p in (arithmetic(threads), small))
-    memory = max(bandwidth(threads, 12 * LARGE, past=p).fastest() for p in (False, True))
+    memory = max(p.fastest() for p in bandwidth(threads, 12 * LARGE).values())
     if threads == 1:
         return Limits(1, flops, memory, max(cache, memory))
     alone = measured(1)  # a busy machine may give several threads less than one
@@ -101,12 +108,12 @@ def measured(threads: int) -> Limits:
 
 
 def _launch(name: str, threads: int, size: int) -> Callable[[], object]:
-    """A call of a kernel of the library on three arrays of its own."""
+    """A call of a kernel of the library on three arrays of its own: two given, one a result."""
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(_library().address(name))
     kind = np.dtype(np.float32)
-    arrays = [maker((size,), kind)((size,), kind) for _ in range(3)]
-    for array in arrays:
-        array.fill(1)
+    result = maker((size,), kind)((size,), kind)
+    result.fill(1)
+    arrays = [*(filled((size,), 1, kind) for _ in range(2)), result]
 
     def launch() -> None:
         bufs = (ctypes.c_void_p * 4)(*(a.ctypes.data for a in arrays), size)
@@ -131,8 +138,7 @@ def _library() -> Library:
     module = Module(chosen())
     pool.declare(module)
     _launcher(module, "peak", _peak(module))
-    every = itertools.product((1, 2), (0, 1), (False, True))
-    for stream in (*itertools.starmap(_Stream, every), _SMALL):
+    for stream in (*_STREAMS, _SMALL):
         _launcher(module, stream.name, stream.write(module))
     return compiled(module)
 
@@ -171,6 +177,7 @@ class _Stream(NamedTuple):
     reads: int
     writes: int
     past: bool = False
+    called: bool = False  # for
     again: int = 1  # times
 
     @property
@@ -192,7 +199,10 @@ class _Stream(NamedTuple):
             with f.loop(0, wide, 4 * t.lanes, [f.zero(t)] * 4) as loop:
                 for k in range(4):
                     i = f.plus(loop.i, k * t.lanes)
-                    found = [f.load(t, f.at(a, i, F32)) for a in sources[: self.reads]]
+                    spots = [f.at(a, i, F32) for a in sources[: self.reads]]
+                    for spot in spots if self.called else ():
+                        prefetch(f, f.at(spot, UNTOLD.nbytes, I8), near=UNTOLD.near)
+                    found = [f.load(t, spot) for spot in spots]
                     made = f.fma(found[-1], f.const(t, 0.5), found[0])
                     if self.writes:
                         store(made, f.at(to, i, F32))
@@ -204,4 +214,10 @@ class _Stream(NamedTuple):
         return f.done()
 
 
+_FLAGS = False, True
+_STREAMS = [
+    _Stream(reads, writes, past, called)
+    for reads, writes, past, called in itertools.product((1, 2), (0, 1), _FLAGS, _FLAGS)
+    if writes or not past
+]
 _SMALL = _Stream(2, 1, again=AGAIN)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.jit.llvm.ahead import loop_of, rows_ahead
+from retrograd.jit.llvm.ahead import called_soon, loop_of, rows_ahead
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.columns import ABREAST, Columns, tall
 from retrograd.jit.llvm.faults import Faults
@@ -84,7 +84,8 @@ class Writer(Columns):
         self.tall = tall(kernel, self.vector) if large and self.vertical else None
         self.lanes = self._width()
         loops = [s for s in kernel.body if isinstance(s, For)]
-        self.streams = large and f.machine.told and not loops
+        if large:
+            self.soon = called_soon(kernel, f.machine, vertical=self.vertical)
         self.turns = int(np.prod([a.extent for a in kernel.axes], dtype=np.int64))
         for s in loops[:1]:
             some = int(np.prod([a.extent for a in s.axes]))
@@ -132,7 +133,7 @@ class Writer(Columns):
             assert split is not None
             self.bounds[split] = self._bounds(split, chunks)
         self._outer(axes)
-        self.passed()
+        self.past.done()
         return chunks
 
     def _inner_only(self) -> bool:

@@ -85,7 +85,7 @@ def host() -> Machine:
         if wide:
             # With LLVM's timetable of AMD's CPUs, loads come so early that registers run out:
             # sums of some convolutions went through memory, a third of their speed.
-            # And they look ahead best by themselves: AdamW took a seventh longer when told.
+            # And mostly they look ahead best by themselves: see ahead.py.
             amd = cpu.startswith("znver")
             tune = _TUNED if amd else ""
             return Machine(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.gemm_tile import prefetch
+from retrograd.jit.llvm.past import Past
 from retrograd.jit.llvm.text import I1, I8, I64, LINE, PTR, Int, Type, Val
 from retrograd.jit.llvm.values import Num, in_memory, narrowed, widened
 from retrograd.jit.loops.analyse import stride
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from retrograd.jit.llvm.ahead import Soon
     from retrograd.jit.llvm.build import Fn
     from retrograd.jit.loops.expr import Buffer, Expr
     from retrograd.jit.loops.index import Ix
 
 __all__ = ["Places"]
 
-AHEAD = 2048  # bytes between what is read and what is called for, in buffers that stream
 FAR, ROWS = 1024, 16  # bytes from row to row that no CPU looks ahead by; rows to call for
 
 
@@ -40,10 +41,10 @@ class Places(ABC):
         self.at: dict[Axis, Int] = {}  # the loop indices; of the vector axis, the first lane's
         self.bounds: dict[Axis, tuple[Val, Val]] = {}
         self.mask: Val | None = None
-        self.streams = False  # whether buffers are run through once, from end to end
+        self.soon: Soon | None = None  # how buffers that are run through are called for
         self.down: Axis | None = None  # the loop that goes down large columns
         self.below = ROWS  # rows further that it calls for
-        self.past: dict[Val, Val] = {}  # whether stores to a buffer go past the caches
+        self.past = Past(f)
         self.first = 0  # number of the first node, in the status word
         self.faults = Faults()
         bufs = f.arg("bufs")
@@ -167,8 +168,7 @@ class Places(ABC):
     def _row(self, spot: Val, t: Type, on: Val | None) -> Val:
         """A vector of neighbours."""
         f, wide = self.f, t.by(self.lanes)
-        if self.streams:
-            prefetch(f, f.at(spot, AHEAD, I8))
+        self._call_soon(spot, wide)
         return f.load(wide, spot) if on is None else f.masked_load(wide, spot, on)
 
     def _load(self, base: Val, ix: Ix, t: Type) -> Val:
@@ -208,6 +208,13 @@ class Places(ABC):
         on = self._some()
         return spot if on is None else self.f.select(on, spot, base)
 
+    def _call_soon(self, spot: Val, t: Type) -> None:
+        """Call for what comes some bytes behind what is read."""
+        if self.soon:
+            for line in range(0, t.bits // 8 * t.lanes, LINE):
+                at = self.f.at(spot, self.soon.nbytes + line, I8)
+                prefetch(self.f, at, near=self.soon.near)
+
     def _call_below(self, ix: Ix, spot: Val, size: int) -> None:
         """Call for what a loop down a column will read, some rows further."""
         step = (stride(ix, self.down) or 0) * size if self.down else 0
@@ -217,9 +224,8 @@ class Places(ABC):
     def _woven(self, spot: Val, picks: list[int], t: Type) -> Val:
         """Elements of the run that begins at spot, by number; the others are not touched."""
         f, on = self.f, self._on()
-        if self.streams:
-            prefetch(f, f.at(spot, AHEAD, I8))
         run = t.by(1 << max(picks).bit_length())
+        self._call_soon(spot, run)
         if on is None and set(picks) == set(range(run.lanes)):
             return f.shuffle(f.load(run, spot), None, picks)
         return f.shuffle(f.masked_load(run, spot, self._read(on, picks, run)), None, picks)
@@ -284,7 +290,10 @@ class Places(ABC):
         for k, on in enumerate(self._twice()):
             row = f.shuffle(re, im, mixed[k * n : k * n + n])
             spot = f.at(base, f.plus(first, k * n), t)
-            self._run(base, row, spot) if on is None else f.masked_store(row, spot, on)
+            if on is None:
+                self.past.store(base, row, spot, lined=self._lined(ix * 2 + k * n, t.bits // 8))
+            else:
+                f.masked_store(row, spot, on)
 
     def _store(self, base: Val, ix: Ix, x: Val, t: Type) -> None:
         f = self.f
@@ -296,7 +305,7 @@ class Places(ABC):
         if rest is None and step == 1:
             spot = f.at(base, first, t)
             if self.mask is None:
-                self._run(base, x, spot)
+                self.past.store(base, x, spot, lined=self._lined(ix, t.bits // 8))
             else:
                 f.masked_store(x, spot, self.mask)
             return
@@ -307,37 +316,18 @@ class Places(ABC):
 
         Lanes must fill registers.
         """
-        f = self.f
+        wide = self.f.machine.vector_bytes
         for b in buffers:
-            if b in read or self.lanes * b.dtype.itemsize % f.machine.vector_bytes:
-                continue
-            fresh = f.const(I1, 1)
-            for other in (o for o in self.order if o in read):
-                apart = f.compare("ne", self.base[b], self.base[other])
-                fresh = f.bitwise("and", fresh, apart)
-            self.past[self.base[b]] = fresh
+            if b not in read and self.lanes * b.dtype.itemsize % wide == 0:
+                self.past.add(self.base[b], [self.base[o] for o in self.order if o in read])
 
-    def passed(self) -> None:
-        """What was stored past the caches is there for all threads before what follows."""
-        if self.past and self.f.machine.triple.startswith("x86"):
-            self.f.module.declare("llvm.x86.sse.sfence", "void", "")
-            self.f.emit("call void @llvm.x86.sse.sfence()")
-        elif self.past:
-            self.f.emit("fence seq_cst")
+    def _lined(self, ix: Ix, size: int) -> bool:
+        """Whether the first lane is a whole number of registers behind the start of a buffer.
 
-    def _run(self, base: Val, x: Val, spot: Val) -> None:
-        """Neighbours, past the caches if that is wanted and they lie as registers do."""
-        f, fresh = self.f, self.past.get(base)
-        if fresh is None:
-            f.store(x, spot)
-            return
-        size = min(x.type.bits // 8 * x.type.lanes, LINE)
-        at = f.bitwise("and", f.convert("ptrtoint", spot, I64), f.const(I64, size - 1))
-        whole = f.bitwise("and", fresh, f.compare("eq", at, f.const(I64, 0)))
-        with f.when(whole):
-            f.stream(x, spot)
-        with f.when(f.bitwise("xor", whole, f.const(I1, 1))):
-            f.store(x, spot)
+        In every loop the first lane's place on its axis is a whole number of vectors.
+        """
+        steps = (c for atom, c in ix.terms.items() if atom is not self.vector)
+        return not any(n * size % min(LINE, self.lanes * size) for n in (ix.const, *steps))
 
     def checked(self, i: Val, n: int, node: int) -> Val:
         """An index that counts from the end if negative; out of range is noted, and reads 0."""

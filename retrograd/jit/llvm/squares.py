@@ -5,11 +5,14 @@ a cache line for every lane. So squares of as many turns of both as there are la
 over in registers, and the turns find their vectors in a tile.
 
 Some squares go below each other, which write neighbouring lines, then the next ones of the same
-rows. Where rows are apart by whole pages, all lines of a column are in the same channel of
-memory: there every second square is one further along its rows, so that what is written goes to
-two groups of rows in turns, and what is read comes from two columns. All lines of a column are
-at the same place of their pages too: loads wait for a store to that place, of any page, until
-it is done. So the square that stores there is the last of those below each other.
+rows. Where turns are little work, every second square is one further along its rows: what is
+written goes to two groups of rows in turns, what is read comes from two columns, which are in
+other channels of memory and other sets of the caches. Turns of more work, with operands that
+are not turned over, take up to three times as long if they are staggered so.
+
+Where rows are apart by whole pages, all lines of a column are at the same place of their pages:
+loads wait for a store to that place, of any page, until it is done. So the square that stores
+there is the last of those below each other.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from retrograd.jit.llvm.fetch import Fetch
 from retrograd.jit.llvm.gemm_pack import transposed
+from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.parts import CHUNKS
 from retrograd.jit.llvm.text import I64, LINE, Int
 from retrograd.jit.llvm.values import in_memory
@@ -48,10 +51,12 @@ class Order(NamedTuple):
 
     tall: int  # squares below each other, before those beside them
     ahead: int  # squares of the same rows that are called for
-    paged: bool  # whether every second one is one further, and the one that is in the way last
+    staggered: bool = False  # whether every second one is one further
+    paged: bool = False  # whether the one that is in the way comes last
 
 
-PLAIN, PAGES = Order(3, 3, paged=False), Order(16, 4, paged=True)
+PLAIN, LIGHT_ONES = Order(3, 3), Order(8, 2, staggered=True)
+PAGES = Order(16, 2, staggered=True, paged=True)
 
 
 class Squares(Walks):
@@ -86,7 +91,7 @@ class Squares(Walks):
             if self._along(b, ix, axis) and safe([(b, ix)], axis, n) == whole
         ]
         if 0 < len(self.wanted) <= MANY and not any(b in written for b, _ in self.wanted):
-            self.turned = axis
+            self.turned, self.soon = axis, None  # what is read next is not behind this
 
     def beside(self, split: Axis | None) -> Axis | None:
         """The axis that chunks divide: operands that are turned over are read in whole rows."""
@@ -97,10 +102,13 @@ class Squares(Walks):
 
     @cached_property
     def squares(self) -> Order:
-        """By how far rows are apart, of what is turned over first."""
+        """By how much work turns are, and how far rows are apart."""
+        if not self.light:
+            return PLAIN
         assert self.vector is not None
-        buffer, ix = self.wanted[0]
-        return PLAIN if (stride(ix, self.vector) or 1) * buffer.dtype.itemsize % PAGE else PAGES
+        ((buffer, ix),) = self.wanted
+        apart = (stride(ix, self.vector) or 1) * buffer.dtype.itemsize
+        return LIGHT_ONES if apart % PAGE else PAGES
 
     def _turn_over(self) -> None:
         """Call for tiles that come soon, and fill these."""
@@ -109,12 +117,14 @@ class Squares(Walks):
         for buffer, ix in self.wanted:
             t = in_memory(buffer.dtype)
             spot, step, down = self._ends(buffer, ix, axis)
-            fetch = Fetch(t, n, n, step).write(f.module)
-            f.call(fetch, None, f.at(spot, -ahead * n if down else ahead * n, t))
+            for row in range(n):
+                beside = row * step + (-ahead * n if down else ahead * n)
+                prefetch(f, f.at(spot, beside, t), near=False)
             if self.light:
-                spots = (f.at(spot, r * step, t) for r in range(n))
-                rows = transposed(f, [f.load(t.by(n), s) for s in spots], n)
-                self.tiles[buffer, ix] = Tile(None, down, rows)
+                there = n if self.left is None else self.left  # behind it is other memory
+                spots = (f.at(spot, row * step, t) for row in range(there))
+                rows = [f.load(t.by(n), s) for s in spots] + [f.zero(t.by(n))] * (n - there)
+                self.tiles[buffer, ix] = Tile(None, down, transposed(f, rows, n))
         if not self.light:
             self._fill(self.wanted, axis)
 
@@ -139,18 +149,18 @@ class Squares(Walks):
         tall = n * self.squares.tall
         with f.loop(span[0], span[1], tall) as group, f.loop(begin, end, n) as block:
             low, high = group.i, f.integer(f.lesser(f.plus(group.i, tall), span[1]))
-            if self.squares.paged:
-                self._paged((low, high), block.i, (begin, end), body)
+            if self.squares.staggered:
+                self._in_turns((low, high), block.i, (begin, end), body)
             else:
                 self._strips(last, low, high, lambda: self._square(block.i, body))
         for start, stop, test in ((0, begin, first), (end, limit, final)):
             with f.when(test), f.loop(start, stop) as turn:
                 self._inside(axis, turn.i, lambda: self._strips(last, *span, body))
 
-    def _paged(
+    def _in_turns(
         self, span: tuple[Val, Val], start: Val, ends: tuple[Int, Int], body: Callable[[], None]
     ) -> None:
-        """Squares below each other, every second one further; the one in the way comes last."""
+        """Squares below each other, every second one further."""
         f, n, last, (low, high) = self.f, self.lanes, self.vector, span
         assert last is not None
 
@@ -160,6 +170,9 @@ class Squares(Walks):
             over = f.compare("eq", further, f.integer(ends[1]))
             self._square(f.select(over, f.integer(ends[0]), further), body)
 
+        if not self.squares.paged:
+            self._strips(last, low, high, square)
+            return
         after = self._after(span, start)
         with f.loop(0, 2) as part:
             first = f.compare("eq", part.i, f.integer(0))

@@ -1,5 +1,9 @@
 """Loops along rows in squares that are turned over: the same bits as element by element."""
 
+import mmap
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -138,6 +142,47 @@ def test_squares_stay_inside_of_what_is_turned_over(machine, rng):
     x = rng.normal(size=(150, 140)).astype(np.float32)
     got = ran(lambda x: rg.pad(rg.matrix_transpose(x[3:, 5:]), 2), [x], machine)
     np.testing.assert_array_equal(got, np.pad(x[3:, 5:].T, 2))
+
+
+FENCED = """
+import ctypes, mmap
+import numpy as np
+import retrograd as rg
+
+def fenced(shape, dtype):
+    size, page = int(np.prod(shape)) * np.dtype(dtype).itemsize, mmap.PAGESIZE
+    room = mmap.mmap(-1, (-(-size // page) + 2) * page)
+    memory = np.frombuffer(room, np.uint8)
+    first, last = memory.ctypes.data, memory.ctypes.data + memory.size - page
+    for fence in (first, last):
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), page, 0) == 0
+    for start in (page, last - first - size):
+        yield memory[start:start + size].view(dtype).reshape(shape)
+
+for dtype in ("float32", "float64"):
+    for shape in [(100, 256), (1000, 40), (41, 1024), (17, 1000), (3, 25, 720), (1003, 1024)]:
+        for x in fenced(shape, dtype):
+            x[...] = np.arange(x.size).reshape(shape)
+            t = np.swapaxes(x, -1, -2)
+            for f, want in (
+                (lambda x: rg.matrix_transpose(x) + 0.0, t),
+                (lambda x: rg.tanh(rg.matrix_transpose(x)) * 0.0, t * 0.0),
+                (lambda x: rg.flip(rg.matrix_transpose(x), axis=-2) * 2.0, t[..., ::-1, :] * 2),
+                (lambda x: rg.cumulative_sum(x, axis=-1) * 0.0, x * 0.0),
+            ):
+                tensor = rg.asarray(x, copy=False)
+                assert np.shares_memory(tensor.array, x)
+                np.testing.assert_array_equal(rg.jit(f)(tensor).array, want)
+print("inside")
+"""
+
+
+@pytest.mark.skipif(not hasattr(mmap, "PROT_READ"), reason="memory has no fences here")
+def test_nothing_is_read_outside_of_an_operand():
+    """Its memory ends with a page behind which is none. In a process that may die of it."""
+    command = [sys.executable, "-c", FENCED]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert found.stdout == "inside\n", found.stderr[-500:]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
