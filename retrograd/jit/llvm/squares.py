@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retrograd.jit.llvm.gemm_pack import transposed
@@ -117,8 +118,8 @@ class Squares(Walks):
         for buffer, ix in self.wanted:
             t = in_memory(buffer.dtype)
             spot, step, down = self._ends(buffer, ix, axis)
-            for row in range(n):
-                beside = row * step + (-ahead * n if down else ahead * n)
+            for row, at in product(range(n), range(0, n, LINE * 8 // t.bits)):
+                beside = row * step + at + (-ahead * n if down else ahead * n)
                 prefetch(f, f.at(spot, beside, t), near=False)
             if self.light:
                 there = n if self.left is None else self.left  # behind it is other memory
