@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retrograd.jit.loops.expr import Buffer, Kernel
     from retrograd.jit.loops.index import Axis, Ix
 
-__all__ = ["UNTOLD", "Ahead", "Soon", "called_soon", "loop_of", "rows_ahead"]
+__all__ = ["INTO_SECOND", "Ahead", "Soon", "called_soon", "loop_of", "rows_ahead"]
 
 FAR = 1 << 20  # bytes of a buffer that is not read from a cache
 SEVERAL = 2, 3  # buffers that AMD's CPUs are told of
@@ -70,15 +70,15 @@ class Soon(NamedTuple):
     near: bool
 
 
-TOLD, UNTOLD = Soon(2 << 10, near=True), Soon(1 << 10, near=False)
+INTO_FIRST, INTO_SECOND = Soon(2 << 10, near=True), Soon(1 << 10, near=False)
 
 
 def called_soon(kernel: Kernel, machine: Machine, *, vertical: bool) -> Soon | None:
     """For a kernel that runs through large buffers once, how it calls for them, if it does."""
     loops = [s for s in kernel.body if isinstance(s, For)]
     if machine.told:
-        return None if loops else TOLD
+        return None if loops else INTO_FIRST
     read = {e.data[0] for e in expressions(kernel.body) if e.op == "load"}
     large = [b for b in read if np.prod(b.shape) * b.dtype.itemsize >= FAR]
     once = not loops or (len(loops) == 1 and not vertical)
-    return UNTOLD if once and len(large) in SEVERAL else None
+    return INTO_SECOND if once and len(large) in SEVERAL else None

@@ -13,7 +13,7 @@ import numpy as np
 
 from retrograd.core.lines import filled, maker
 from retrograd.jit.llvm import pool
-from retrograd.jit.llvm.ahead import UNTOLD
+from retrograd.jit.llvm.ahead import INTO_SECOND
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.machine import chosen
@@ -177,7 +177,7 @@ class _Stream(NamedTuple):
     reads: int
     writes: int
     past: bool = False
-    called: bool = False  # for
+    called: bool = False  # whether what is read next is called for
     again: int = 1  # times
 
     @property
@@ -201,7 +201,7 @@ class _Stream(NamedTuple):
                     i = f.plus(loop.i, k * t.lanes)
                     spots = [f.at(a, i, F32) for a in sources[: self.reads]]
                     for spot in spots if self.called else ():
-                        prefetch(f, f.at(spot, UNTOLD.nbytes, I8), near=UNTOLD.near)
+                        prefetch(f, f.at(spot, INTO_SECOND.nbytes, I8), near=INTO_SECOND.near)
                     found = [f.load(t, spot) for spot in spots]
                     made = f.fma(found[-1], f.const(t, 0.5), found[0])
                     if self.writes:
