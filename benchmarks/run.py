@@ -1,6 +1,7 @@
 """Measure and write the tables: `make bench`, or `python -m benchmarks.run`.
 
     python -m benchmarks.run --only steps --rows a,c1 --rounds 20
+    python -m benchmarks.run --only micro,heavy --named softmax     these rows anew, others stay
     python -m benchmarks.run --only tables        nothing is measured, pages are written anew
 
 What was found is written to `results/` at once, a file for each subject and each training step,
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from importlib import import_module
+from typing import Any
 
 from benchmarks import pages
 from benchmarks.machine import machine
@@ -19,6 +21,7 @@ from benchmarks.steps.measure import ROUNDS, measure
 from benchmarks.steps.peers import PEERS
 from benchmarks.steps.rows import chosen
 
+NAMED = ("micro", "heavy")  # whose rows have names
 SUBJECTS = ("tiny", "imports", "steps", "micro", "growth", "heavy", "budgets")
 
 
@@ -29,6 +32,7 @@ def options() -> argparse.Namespace:
         "--only", default=",".join(SUBJECTS), help=f"of {', '.join(SUBJECTS)}, tables"
     )
     given.add_argument("--rows", default="", help="training steps, such as a,c1; all")
+    given.add_argument("--named", default="", help="rows of micro and heavy that hold it; all")
     given.add_argument("--peers", default=",".join(PEERS), help="of the training steps")
     given.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each peer in a row")
     given.add_argument("--lock", default="", help="a file to lock while steps are timed")
@@ -53,9 +57,18 @@ def main() -> None:
         else:
             subject = import_module(f"benchmarks.{name}")
             title = (subject.__doc__ or name).strip().split("\n\n")
-            pages.save(name, {"about": title, "tables": _tables(subject.measure())})
+            found = subject.measure(told.named) if name in NAMED else subject.measure()
+            before = pages.load(name) if told.named and name in NAMED else None
+            found = _merged(before["tables"][""], found) if before else found
+            pages.save(name, {"about": title, "tables": _tables(found)})
         print(f"-- {name}: {time.perf_counter() - begin:.0f} s", flush=True)
     pages.write()
+
+
+def _merged(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with what was found anew in their places, by the first cell."""
+    anew = {next(iter(r.values())): r for r in new}
+    return [anew.get(next(iter(r.values())), r) for r in rows]
 
 
 def _tables(found: object) -> dict[str, object]:
