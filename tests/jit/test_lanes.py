@@ -13,13 +13,13 @@ from retrograd.ir.trace import trace
 from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.loops.index import Axis, Ix, Quotient, Remainder
 from retrograd.jit.loops.lanes import lane_offsets
 from retrograd.jit.passes import optimized
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 LANES = 8
 
 

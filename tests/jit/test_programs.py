@@ -22,7 +22,7 @@ from retrograd.testing.strategies import graphs, programs
 for namespace in rg.__all__:
     getattr(rg, namespace)
 
-WIDTHS = [m for m in map(machine.named, ("avx512", "avx2", "sse2")) if machine.runs_here(m)]
+WIDTHS = [machine.named(name) for name in machine.here()]
 SMALL = settings(max_examples=settings.default.max_examples // 2)
 
 

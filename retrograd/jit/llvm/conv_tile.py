@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 MOST_UNROLLED = 96  # multiply-adds in one turn of a loop
+FEW = 16  # vector registers, with which tiles wait for loads
 
 
 def named(prefix: str, fields: object) -> str:
@@ -60,10 +61,12 @@ def balanced(total: int, most: int) -> list[int]:
 def best_tile(machine: Machine, down: int, across: int) -> tuple[int, int, int]:
     """Rows and vectors of the tile that covers down x across with the least work; the work."""
     room = machine.registers - (not machine.fma)  # a product, where it is not fused
+    loads = 2 if machine.registers > FEW else 3  # halves of a multiply-add that a load takes
 
     def work(rows: int, vectors: int) -> int:
         def each(a: int, b: int) -> int:
-            return max(a * b, a + b, 3 * b, 10)  # arithmetic, loads, weights, latency
+            # arithmetic, loads, weights, latency
+            return max(a * b, (a + b) * loads // 2, 3 * b, 10)
 
         parts = equal_parts(across, vectors)
         lines = equal_parts(down, rows)

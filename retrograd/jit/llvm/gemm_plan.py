@@ -28,7 +28,9 @@ L1, L2 = 32 * 1024, 256 * 1024  # bytes that a panel and a block may take
 NEAR = 1 << 20  # bytes of a block of columns that stays in the second cache
 ASIDE = NEAR // 2  # bytes of rows that are packed at a time, beside it
 DEPTH, DEEP = 256, 384  # steps of k in a block; in one of packed rows
-LARGE = 512  # rows, columns, steps of k: packed once, they are read often enough
+# Rows, columns, steps of k that are read often enough to be packed, and bytes of rows that are
+# too many to be read in place; for each vector register, as tiles of few read more often.
+LARGE, WIDE = 16, 32 * 1024
 SHALLOW, LONG = 64, 512  # steps of k, columns: so few, and so many, that storing is the work
 FAR = 1 << 17  # bytes of results that a program of many layers has in no near cache
 FLOW = 10  # bytes in a cycle that the second cache gives without making anybody wait
@@ -228,7 +230,7 @@ def make_plan(gemm: Gemm, machine: Machine, *, whole: bool = False) -> Plan:
         rows, columns = Split.of(gemm.m, FEW), Split.of(gemm.n, 8 if gemm.m == 1 else FEW)
         plan = Plan(gemm, rows, columns, 1, False, False, gemm.k, 1, 1, (1, 1, 1))
         return _blocked(plan, machine.cores)
-    a, b = _packs(gemm)
+    a, b = _packs(gemm, machine.registers)
     rows, columns = _tiles(gemm, lanes, machine, packed=a)
     width = (ceil(rows.size / lanes) if a else columns.size) * lanes
     depth = max(1, gemm.k) if whole else _depth(gemm, width, a=a, b=b)
@@ -248,15 +250,16 @@ def _depth(gemm: Gemm, width: int, *, a: bool, b: bool) -> int:
     return ceil(gemm.k / ceil(gemm.k / most) / 16) * 16
 
 
-def _packs(gemm: Gemm) -> tuple[bool, bool]:
+def _packs(gemm: Gemm, registers: int) -> tuple[bool, bool]:
     """Which operands are copied to dense panels: what caches do not hold, or read in halves."""
+    large, wide = LARGE * registers, WIDE * registers
     b = gemm.k * abs(gemm.b[0]) * gemm.size > 2 * L2 and gemm.m > 2 * FEW
     b = b or (gemm.slanted and gemm.m >= MANY)
-    a = max(gemm.m * gemm.a[0], gemm.k * gemm.a[1]) * gemm.size > 4 * L2 and gemm.n >= 128
+    a = max(gemm.m * gemm.a[0], gemm.k * gemm.a[1]) * gemm.size > wide and gemm.n >= 128
     if gemm.a[0] == 1:
-        a = a and (gemm.m >= LARGE or gemm.n < LARGE)
+        a = a and (gemm.m >= large or gemm.n < large)
     else:
-        a = a and gemm.a[1] == 1 and min(gemm.m, gemm.n, gemm.k) >= LARGE
+        a = a and gemm.a[1] == 1 and min(gemm.m, gemm.n, gemm.k) >= large
     return a, b or a or gemm.b[1] != 1
 
 

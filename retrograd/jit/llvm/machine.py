@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 from retrograd.core.errors import ArgumentError
 from retrograd.jit.cpus import cpus
 
-__all__ = ["Machine", "host", "named", "runs_here"]
+__all__ = ["Machine", "chosen", "here", "host", "named", "running", "runs_here"]
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,16 @@ def host() -> Machine:
     triple, cpu, flat = llvm.get_default_triple(), llvm.get_host_cpu_name(), features.flatten()
     if triple.startswith("x86_64"):
         wide = all(features.get(f) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+        amd = cpu.startswith("znver")  # mostly they look ahead best by themselves: see ahead.py
         if wide:
             # With LLVM's timetable of AMD's CPUs, loads come so early that registers run out:
             # sums of some convolutions went through memory, a third of their speed.
-            # And mostly they look ahead best by themselves: see ahead.py.
-            amd = cpu.startswith("znver")
             tune = _TUNED if amd else ""
             return Machine(
                 "avx512", triple, cpu, flat, 64, 32, True, True, tune=tune, told=not amd
             )
         if features.get("avx2") and features.get("fma"):
-            return Machine("avx2", triple, cpu, flat, 32, 16, True, False)
+            return Machine("avx2", triple, cpu, flat, 32, 16, True, False, told=not amd)
         return Machine("sse2", triple, cpu, flat, 16, 16, bool(features.get("fma")), False)
     return Machine("neon", triple, cpu, flat, 16, 32, True, False)
 
@@ -100,7 +99,25 @@ def host() -> Machine:
 @lru_cache
 def chosen() -> Machine:
     """The machine that programs are compiled for: RETROGRAD_TARGET, or this one."""
-    return named(os.environ.get("RETROGRAD_TARGET", "host"))
+    return running(named(os.environ.get("RETROGRAD_TARGET", "host")))
+
+
+def running(machine: Machine) -> Machine:
+    """A machine whose code is to run in this process; others are refused.
+
+    The first instruction that this CPU does not know would end the process.
+    """
+    if not runs_here(machine):
+        raise ArgumentError(
+            f"RETROGRAD_TARGET: got {machine.name!r}, code that this CPU does not run; "
+            f"it runs that for {', '.join(here())}"
+        )
+    return machine
+
+
+def here() -> list[str]:
+    """The machines, by name, whose code may run in this process; the widest vectors first."""
+    return [name for name in (*_KINDS, "neon") if runs_here(named(name))]
 
 
 def runs_here(machine: Machine) -> bool:

@@ -15,7 +15,7 @@ from llvmlite.binding import ffi
 
 from retrograd.jit.heap import give_back
 from retrograd.jit.llvm import cache
-from retrograd.jit.llvm.machine import host
+from retrograd.jit.llvm.machine import host, running
 from retrograd.jit.llvm.split import joined, objects, parts
 from retrograd.jit.threads import get_threads
 
@@ -214,6 +214,7 @@ def _loaded(code: bytes) -> Any:
 
 def compiled(module: Module) -> Library:
     """The module, loaded; compiled unless the cache on disk has it."""
+    running(module.machine)
     return library(cache.load(_key(module), lambda: object_code(module)))
 
 

@@ -17,14 +17,14 @@ from retrograd.jit.llvm.attention_backward import Backward
 from retrograd.jit.llvm.attention_kernels import sums_of
 from retrograd.jit.llvm.attention_plan import Geometry
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import library, object_code
 from retrograd.jit.llvm.text import F32, Module
 from retrograd.jit.threads import get_threads, set_threads
 from retrograd.ops.nn.attention_ops import Attention
 from retrograd.testing.compare import assert_close
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 GUARD = 256  # bytes around each buffer
 

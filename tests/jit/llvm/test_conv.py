@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 import retrograd as rg
 from retrograd.jit.llvm import conv as kernels
 from retrograd.jit.llvm.conv import Convolution
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import library, object_code
 from retrograd.jit.llvm.text import F32, F64, I64, PTR, Module
 from retrograd.ops.nn.convolution import Conv, ConvInput, ConvWeight
 from retrograd.testing.compare import assert_close
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 TYPES = {"float32": F32, "float64": F64}
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 GUARD = 256  # bytes around each buffer

@@ -9,14 +9,14 @@ from retrograd.ir.trace import trace
 from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
 from retrograd.ops.nn.ctc import LogChance, LogChancePull
 from retrograd.testing.compare import assert_close
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 SIZES = [(30, 5, 7, 9), (1, 3, 2, 1), (20, 4, 40, 8), (12, 3, 5, 0)]
 LONG = (70, 2, 9, 20)  # of so many frames, float32 keeps too few digits of the logarithms
 

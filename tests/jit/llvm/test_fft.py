@@ -13,7 +13,7 @@ from retrograd.jit.llvm.fft_inline import sides
 from retrograd.jit.llvm.fft_kernels import LANES, FourierKernels
 from retrograd.jit.llvm.fft_plan import PRIMES, roots, smooth, stages
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
@@ -27,7 +27,7 @@ from retrograd.ops.fft.transforms import (
 from retrograd.testing.compare import assert_close
 from tests.conftest import covering
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 DTYPES = ["complex64", "complex128"]
 SHORT = [n for n in range(1, 65) if smooth(n)]
 LONG = [96, 100, 120, 125, 128, 143, 243, 256, 512, 768, 1000, 1024, 2048, 4096]

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.gemm import Gemm, write_gemm
 from retrograd.jit.llvm.gemm_plan import Split, make_plan
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import library, object_code
 from retrograd.jit.llvm.text import F32, F64, I8, I16, I32, I64, PTR, Module
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 DTYPES = {F32: "f4", F64: "f8", I8: "i1", I16: "i2", I32: "i4", I64: "i8"}
 TOLERANCE = {F32: 1e-5, F64: 1e-14}  # of the sum of the terms' magnitudes
-MACHINES = [name for name in ("avx512", "avx2", "sse2") if runs_here(named(name))]
+MACHINES = here()
 KINDS = ["nn", "nt", "tn", "tt"]
 GUARD = 0xA5
 

@@ -11,13 +11,13 @@ from retrograd.ir.trace import trace
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm import later, routine
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer, build
 from retrograd.jit.passes import optimized
 from retrograd.jit.steps import Product
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 
 
 def step(x, *weights):

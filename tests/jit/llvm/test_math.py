@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from retrograd.jit.llvm.build import Fn
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.math import BOUNDS, FUNCTIONS, fit
 from retrograd.jit.llvm.native import assembly, library, object_code
 from retrograd.jit.llvm.text import F32, F64, I64, PTR, Module
 
 ROOT = Path(__file__).resolve().parents[3]
-MACHINES = [m for m in ("avx512", "avx2", "sse2", "neon") if runs_here(named(m))]
+MACHINES = here()
 DTYPES = ["float32", "float64"]
 LONG = np.longdouble
 PI = 4 * np.arctan(LONG(1))

@@ -11,7 +11,7 @@ from retrograd.ir.trace import trace
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.formula import Formula
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer, build
 from retrograd.jit.passes import optimized
@@ -73,7 +73,7 @@ def run_all(op, arrays, machine):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("machine", ["avx512", "avx2", "sse2"])
+@pytest.mark.parametrize("machine", here())
 @pytest.mark.parametrize(("root", "others", "within"), KINDS)
 def test_sums_and_cotangents_agree_with_numpy(root, others, within, machine, dtype, rng):
     kind = (body(dtype), root, bool(others), bool(within))

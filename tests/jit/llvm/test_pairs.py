@@ -8,7 +8,7 @@ from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer, build
 from retrograd.jit.passes import optimized
@@ -36,7 +36,7 @@ def wanted(x, metric):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("machine", ["avx512", "avx2", "sse2"])
+@pytest.mark.parametrize("machine", here())
 @pytest.mark.parametrize("metric", LENGTHS)
 def test_pairs_agree_with_numpy(metric, machine, dtype, rng):
     for shape in SHAPES:

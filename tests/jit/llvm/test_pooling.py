@@ -11,7 +11,7 @@ from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer, build
 from retrograd.jit.passes import optimized
@@ -20,7 +20,7 @@ from retrograd.ops.nn.pool_max import MaxPool, MaxPoolPull, MaxSpan, MaxSpanPull
 from retrograd.ops.nn.pool_sum import SpanMean, WindowSpread, WindowSum
 from retrograd.testing.compare import assert_close
 
-MACHINES = ["avx512", "avx2", "sse2"]
+MACHINES = here()
 CASES = [  # kernel, stride, dilation, before, counts; x's shape
     ((2, 2), (2, 2), (1, 1), (0, 0), (3, 4), (3, 6, 8, 20)),
     ((3, 3), (2, 2), (1, 1), (1, 1), (4, 5), (2, 7, 9, 33)),

@@ -10,7 +10,7 @@ from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm import qr_kernels
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
@@ -18,7 +18,7 @@ from retrograd.ops.decompose.factor import Qr
 from retrograd.testing.compare import assert_close
 from tests.conftest import covering
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 DTYPES = ["float32", "float64"]
 SHAPES = [
     *((n, n) for n in (1, 2, 3, 8, 17, 33, 70, 259)),

@@ -9,7 +9,7 @@ from retrograd.ir.trace import trace
 from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.llvm.rank_kernels import LONGEST, MOST
@@ -17,7 +17,7 @@ from retrograd.jit.passes import optimized
 from retrograd.ops.quantile import Ranked
 from retrograd.testing.compare import assert_close
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 CASES = [  # length, ranks
     (128, (0,)),
     (131, (130, 7, 7)),

@@ -10,7 +10,7 @@ from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm import recurrent
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
@@ -19,7 +19,7 @@ from retrograd.ops.nn.lstm import Lstm, LstmGrad
 from retrograd.ops.nn.rnn import Rnn, RnnGrad
 from retrograd.testing.compare import assert_close
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 KINDS = {"rnn": (Rnn, RnnGrad), "gru": (Gru, GruGrad), "lstm": (Lstm, LstmGrad)}
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 SIZES = [  # steps, batch, inputs, units

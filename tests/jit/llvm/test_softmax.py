@@ -8,11 +8,11 @@ from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.program import build
 from retrograd.jit.passes import optimized
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 DTYPES = [np.float32, np.float64]
 
 

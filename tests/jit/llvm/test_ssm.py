@@ -11,7 +11,7 @@ from retrograd.ir.trace import trace
 from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
@@ -22,7 +22,7 @@ from retrograd.ops.ssm.ssd import Ssd, SsdGrad
 from retrograd.testing import check
 from retrograd.testing.compare import assert_close
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 DTYPES = ("float32", "float64")
 
 

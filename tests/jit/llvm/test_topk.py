@@ -9,13 +9,13 @@ from retrograd.ir.trace import trace
 from retrograd.jit.compile import compiled
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named, runs_here
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer
 from retrograd.jit.passes import optimized
 from retrograd.ops.sort import Topk
 
-MACHINES = [m for m in ("avx512", "avx2", "sse2") if runs_here(named(m))]
+MACHINES = here()
 SIZES = [(4, 1), (5, 1), (64, 16), (70, 17), (131, 3), (400, 96), (1000, 20)]  # length, k
 
 

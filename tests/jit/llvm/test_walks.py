@@ -13,7 +13,7 @@ from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.jit.execute import Executable
 from retrograd.jit.llvm.kernels import kernels_of
-from retrograd.jit.llvm.machine import named
+from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer, build
 from retrograd.jit.passes import optimized
@@ -21,7 +21,7 @@ from retrograd.ops.cumulative import CumulativeMax, CumulativeProd, CumulativeSu
 from retrograd.ops.recur import Recurrence, Shift
 from retrograd.testing.compare import assert_close
 
-MACHINES = ["avx512", "avx2", "sse2"]
+MACHINES = here()
 SHAPES = [(16, 64), (37, 100), (5, 77), (3, 33), (2, 20, 65), (1, 300), (40, 31), (200, 48)]
 
 
