@@ -30,6 +30,7 @@ from retrograd.jit.llvm.values import in_memory
 from retrograd.jit.llvm.walks import Tile, Walks, safe
 from retrograd.jit.loops.analyse import expressions, stride
 from retrograd.jit.loops.expr import For, Store, dynamics
+from retrograd.jit.loops.vocabulary import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ class Order(NamedTuple):
 
 PLAIN, LIGHT_ONES = Order(3, 3), Order(8, 2, staggered=True)
 PAGES = Order(16, 2, staggered=True, paged=True)
+IN_ROWS = Order(1, 6)  # lines of several vectors: rows are read from end to end
 
 
 class Squares(Walks):
@@ -66,8 +68,9 @@ class Squares(Walks):
     kernel: Kernel
     wanted: list[tuple[Buffer, Ix]]  # operands that are turned over
     turned: Axis | None = None  # the axis that they lie along
+    unit: int  # lanes that are written at a time, at least
 
-    @cached_property
+    @property
     def light(self) -> bool:
         """Whether turns are so little work that they are written out, with all in registers."""
         work = sum(1 for _ in expressions(self.kernel.body))
@@ -78,11 +81,32 @@ class Squares(Walks):
         self.wanted = []
         if len(axes) < 2 or axes[-1] is not self.vector or not (self.vertical and self.lanes):
             return
-        axis, n = axes[-2], self.lanes
-        if min(axis.extent, axes[-1].extent) < n or axis.extent * axes[-1].extent < LEAST:
-            return
         if any(isinstance(s, For) for s in self.kernel.body):
             return
+        narrow = self.lanes
+        for vectors in dict.fromkeys((self._line(), 1)):
+            self.lanes = narrow * vectors
+            if self._turns(axes[-2], axes[-1]) and (vectors == 1 or self.light):
+                self.unit *= vectors
+                self.turned, self.soon = axes[-2], None  # what is read next is not behind this
+                return
+        self.lanes = narrow
+
+    def _line(self) -> int:
+        """Vectors that light turns store together: a line, where it leaves past the caches.
+
+        Halves of lines that come one by one take up to four times as long. But two vectors
+        of a function such as tanh are too many for the registers of such machines.
+        """
+        hard = any(e.op in FUNCTIONS for e in expressions(self.kernel.body))
+        leaving = bool(self.past.fresh) and not hard
+        return max(1, LINE // self.f.machine.vector_bytes) if leaving else 1
+
+    def _turns(self, axis: Axis, last: Axis) -> bool:
+        """Whether squares of so many lanes are turned over; what is wanted for them."""
+        n = self.lanes
+        if min(axis.extent, last.extent) < n or axis.extent * last.extent < LEAST:
+            return False
         loads = dict.fromkeys(e.data for e in expressions(self.kernel.body) if e.op == "load")
         written = {s.buffer for s in self.kernel.body if isinstance(s, Store)}
         whole = 0, axis.extent // n * n
@@ -91,8 +115,8 @@ class Squares(Walks):
             for b, ix in loads
             if self._along(b, ix, axis) and safe([(b, ix)], axis, n) == whole
         ]
-        if 0 < len(self.wanted) <= MANY and not any(b in written for b, _ in self.wanted):
-            self.turned, self.soon = axis, None  # what is read next is not behind this
+        few = 0 < len(self.wanted) <= MANY
+        return few and not any(b in written for b, _ in self.wanted)
 
     def beside(self, split: Axis | None) -> Axis | None:
         """The axis that chunks divide: operands that are turned over are read in whole rows."""
@@ -109,7 +133,9 @@ class Squares(Walks):
         assert self.vector is not None
         ((buffer, ix),) = self.wanted
         apart = (stride(ix, self.vector) or 1) * buffer.dtype.itemsize
-        return LIGHT_ONES if apart % PAGE else PAGES
+        if apart % PAGE == 0:
+            return PAGES
+        return LIGHT_ONES if self._line() == 1 else IN_ROWS
 
     def _turn_over(self) -> None:
         """Call for tiles that come soon, and fill these."""

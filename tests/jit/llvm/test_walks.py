@@ -12,6 +12,7 @@ from retrograd.core.interpret import apply
 from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.jit.execute import Executable
+from retrograd.jit.llvm import loops
 from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
@@ -23,6 +24,13 @@ from retrograd.testing.compare import assert_close
 
 MACHINES = here()
 SHAPES = [(16, 64), (37, 100), (5, 77), (3, 33), (2, 20, 65), (1, 300), (40, 31), (200, 48)]
+
+
+@pytest.fixture(params=["cached", "past"])
+def stores(request, monkeypatch):
+    """Results go to the caches, or all of them past these, which is in whole lines."""
+    if request.param == "past":
+        monkeypatch.setattr(loops, "PAST", 0)
 
 
 def graph_of(f, arrays):
@@ -116,6 +124,7 @@ def test_emits_for_neon(rng):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8"])
 @pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.usefixtures("stores")
 def test_operands_that_lie_along_another_axis_are_turned_over(machine, dtype, rng):
     """In whole squares and at both edges, with operands that lie as the result does."""
     shapes = [(160, 128), (131, 150), (3, 200, 129), (2, 64, 300), (129, 1030), (1555, 130)]
@@ -137,6 +146,7 @@ def test_operands_that_lie_along_another_axis_are_turned_over(machine, dtype, rn
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.usefixtures("stores")
 def test_squares_stay_inside_of_what_is_turned_over(machine, rng):
     """Windows and padding: nothing is read beyond the operand's own memory."""
     x = rng.normal(size=(150, 140)).astype(np.float32)
@@ -148,6 +158,9 @@ FENCED = """
 import ctypes, mmap
 import numpy as np
 import retrograd as rg
+from retrograd.jit.llvm import loops
+
+loops.PAST = {past}
 
 def fenced(shape, dtype):
     size, page = int(np.prod(shape)) * np.dtype(dtype).itemsize, mmap.PAGESIZE
@@ -178,15 +191,17 @@ print("inside")
 
 
 @pytest.mark.skipif(not hasattr(mmap, "PROT_READ"), reason="memory has no fences here")
-def test_nothing_is_read_outside_of_an_operand():
+@pytest.mark.parametrize("past", [0, loops.PAST])
+def test_nothing_is_read_outside_of_an_operand(past):
     """Its memory ends with a page behind which is none. In a process that may die of it."""
-    command = [sys.executable, "-c", FENCED]
+    command = [sys.executable, "-c", FENCED.replace("{past}", str(past))]
     found = subprocess.run(command, check=False, capture_output=True, text=True)
     assert found.stdout == "inside\n", found.stderr[-500:]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.usefixtures("stores")
 def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, dtype, rng):
     """Squares begin with lines; what is before the first and behind the last is not lost."""
     size = np.dtype(dtype).itemsize
