@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from retrograd.jit.llvm.machine import chosen
+
 
 def machine() -> dict[str, str]:
     """The CPU and the versions of all that was measured."""
@@ -15,6 +17,7 @@ def machine() -> dict[str, str]:
 
     return {
         "processor": processor(),
+        "vectors": chosen().name,
         "threads": "2",
         "system": platform.system(),
         "python": platform.python_version(),

@@ -20,37 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import retrograd as rg
+from benchmarks.why import KERNELS
 from retrograd.jit.llvm.limits import arithmetic, bandwidth
+from retrograd.jit.llvm.machine import chosen
 
 SWEEPS, TURN = 75, 0.05
 OFTEN = 3  # times as often, what waits for memory, which is the slower to be fast
 THREADS = 2
 NEAR = 1 << 16  # elements that a thread has in its second cache, read and written
 AIMS = {True: 0.85, False: 0.9}  # shares of the limit that are aimed at, of memory or not
-# Why a kernel misses that, as profiles and other settings show; by how its name begins.
-WHY = {
-    "GEMM 512": "A is read where it is, a few numbers of a row at a time; packed, as larger "
-    "ones are, tn reaches 0.73 in place of 0.87, tt 0.70 in place of 0.83",
-    "GEMM": "packing takes 7 % (1024 nn) to 10 % (2048 tn) of the samples, as each chunk of "
-    "rows packs its columns anew; to fix: columns packed once for all threads",
-    "batched GEMM 512 x 16": "each multiply-add has a load of its own, and after 16 steps of "
-    "k all is stored; to fix: two products abreast",
-    "batched GEMM": "results are stored after 32 steps of k; not profiled further",
-    "silu": "arithmetic: from a near cache it is hardly faster. On the EPYC seven "
-    "multiply-adds, a division (two turns) and a store (one and a half, as it takes the way of "
-    "a third operand) are 10.3 cycles a vector; at 100 GB/s memory gives one in 9.2",
-    "softmax": "arithmetic: thirteen operations a vector, of which the EPYC does about 1.5 a "
-    "cycle: 8.9 cycles, where memory at 110 GB/s gives one in 8.6; both at once lose a little. "
-    "An exp whose largest result is not exactly 1 would need two operations fewer",
-    "transpose, 4096": "rows are apart by 16 KiB: all lines of a column lie in one of eight "
-    "channels of memory and in one set of the first cache. In C the same order of squares "
-    "reaches 0.88 to 0.91 of a copy, and 0.97 if it writes in order. To write two neighbouring "
-    "lines at a time would be enough (0.96), but through a buffer it takes longer (0.75)",
-    "sum over rows": "its limit is partly of the third cache, from which one row after the "
-    "other without calls reaches 0.97; from memory that takes 1.4 times as long (4096 x 4096)",
-    "transpose": "squares write 16 lines, each of another row, in a burst past the caches; in "
-    "C a copy in such bursts reaches 0.9 of one line by line",
-}
 
 
 class Kernel(NamedTuple):
@@ -72,7 +50,6 @@ def timed(
     from retrograd.core.lines import maker
     from retrograd.jit.execute import Executable
     from retrograd.jit.llvm.kernels import kernels_of
-    from retrograd.jit.llvm.machine import chosen
     from retrograd.jit.llvm.program import build
     from retrograd.jit.llvm.timing import Stopwatch
     from retrograd.jit.passes import steps
@@ -151,8 +128,9 @@ class Race:
     def _why(self, share: float) -> str:
         if share >= AIMS[bool(self.kernel.memory)]:
             return ""
-        names = (n for n in WHY if self.kernel.name.startswith(n))
-        return WHY.get(next(names, ""), "not known")
+        reasons = KERNELS.get(chosen().name, {})
+        names = (n for n in reasons if self.kernel.name.startswith(n))
+        return reasons.get(next(names, ""), "not known")
 
 
 def _corner(a: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -11,27 +12,51 @@ from benchmarks import budgets, picture
 from benchmarks.budgets import picture as budget_picture
 from benchmarks.steps.peers import PEERS, TITLES
 from benchmarks.steps.rows import ROWS
-from benchmarks.steps.why import WHY
+from benchmarks.why import STEPS
 
 HERE = Path(__file__).parent
-FOUND = HERE / "results"
 README = HERE.parent / "README.md"
 BEGIN, END = "<!-- made by make bench -->", "<!-- made by make bench: end -->"
 OTHERS = PEERS[1:]
 WARM, FIRST, AHEAD = 0.3, 4.0, 5.0  # seconds from a warm cache, seconds, times torch.compile's
 
 
-def save(name: str, found: Any) -> None:
-    """Write what was found."""
-    FOUND.mkdir(exist_ok=True)
-    text = json.dumps(found, indent=1, ensure_ascii=False)
-    (FOUND / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+@dataclass(frozen=True)
+class Results:
+    """What was found on a machine: a file for each subject and each training step."""
 
+    where: Path = HERE / "results"
 
-def load(name: str) -> Any:
-    """What was found, or None."""
-    path = FOUND / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    @classmethod
+    def of(cls, other: str) -> Results:
+        """Those of the README, or of another machine beside them."""
+        return cls(HERE / "others" / other) if other else cls()
+
+    @property
+    def shown(self) -> bool:
+        """Whether the README shows them."""
+        return self == Results()
+
+    @property
+    def vectors(self) -> str:
+        """Of the machine."""
+        return (self.load("machine") or {}).get("vectors", "")
+
+    def save(self, name: str, found: Any) -> None:
+        """Write what was found."""
+        self.where.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(found, indent=1, ensure_ascii=False)
+        (self.where / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+    def load(self, name: str) -> Any:
+        """What was found, or None."""
+        path = self.where / f"{name}.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def steps(self) -> list[dict[str, Any]]:
+        """What was found of each training step, in order; only of those that ran."""
+        rows = (self.load(f"steps/{key}") for key in ROWS)
+        return [f for f in rows if f and "best" in f["peers"]["ours"]]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -43,11 +68,6 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 # -- training steps --------------------------------------------------------------------------
-
-
-def found_steps() -> list[dict[str, Any]]:
-    """What was found of each row, in order; only rows that ran here."""
-    return [f for key in ROWS if (f := load(f"steps/{key}")) and "best" in f["peers"]["ours"]]
 
 
 def value(found: dict[str, Any], peer: str, what: str) -> float | None:
@@ -124,11 +144,11 @@ def misses(found: dict[str, Any]) -> list[str]:
     return missed
 
 
-def _missed(rows: list[dict[str, Any]]) -> list[str]:
+def _missed(rows: list[dict[str, Any]], reasons: dict[str, str]) -> list[str]:
     lines = []
     for found in rows:
         if missed := misses(found):
-            why = f" {WHY[found['key']]}" if found["key"] in WHY else ""
+            why = f" {reasons[found['key']]}" if found["key"] in reasons else ""
             lines.append(f"- ({found['key']}) {found['name']}: {'; '.join(missed)}.{why}")
     return ["### What misses", "", *lines, ""] if lines else []
 
@@ -146,8 +166,8 @@ def _summary(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _steps() -> list[str]:
-    rows = found_steps()
+def _steps(results: Results) -> list[str]:
+    rows = results.steps()
     if not rows:
         return []
     about = (HERE / "steps" / "__init__.py").read_text(encoding="utf-8").split('"""')[1]
@@ -155,18 +175,18 @@ def _steps() -> list[str]:
     for cells in (_times, _firsts, _memories):
         text += [table([cells(f) for f in rows]), ""]
     text += [f"- ({f['key']}) {e}" for f in rows for e in _errors(f)]
-    return text + _missed(rows)
+    return text + _missed(rows, STEPS.get(results.vectors, {}))
 
 
 # -- pages -----------------------------------------------------------------------------------
 
 
-def _subject(name: str) -> list[str]:
-    found = load(name)
+def _subject(name: str, results: Results) -> list[str]:
+    found = results.load(name)
     if not found:
         return []
     text = [f"## {name}", ""]
-    if (HERE / f"{name}.svg").exists():
+    if results.shown and (HERE / f"{name}.svg").exists():
         text += [f"![{name}]({name}.svg)", ""]
     for paragraph in found["about"]:
         text += [paragraph, ""]
@@ -176,21 +196,27 @@ def _subject(name: str) -> list[str]:
     return text
 
 
-def write() -> None:
+def write(results: Results) -> None:
     """All pages, from what was found in this run and before."""
-    about = load("machine") or {}
+    about = results.load("machine") or {}
     text = ["# Results", "", ", ".join(f"{k} {v}" for k, v in about.items()), ""]
-    text += _steps()
-    if raced := budgets.raced():
-        drawn = budget_picture.draw(raced, about.get("processor", ""))
-        (HERE / "budgets.svg").write_text(drawn, encoding="utf-8")
+    text += _steps(results)
     for name in ("micro", "growth", "budgets", "tiny", "imports", "heavy"):
-        text += _subject(name)
-    (HERE / "results.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
-    rows = found_steps()
+        text += _subject(name, results)
+    page = (HERE if results.shown else results.where) / "results.md"
+    page.write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
+    if results.shown:
+        _pictures(results.steps(), about)
+
+
+def _pictures(rows: list[dict[str, Any]], about: dict[str, str]) -> None:
+    """Both pictures, and the README, which shows one of them."""
+    processor = about.get("processor", "")
+    if raced := budgets.raced():
+        drawn = budget_picture.draw(raced, processor)
+        (HERE / "budgets.svg").write_text(drawn, encoding="utf-8")
     if rows:
-        drawn = picture.draw(rows, about.get("processor", ""))
-        (HERE / "steps.svg").write_text(drawn, encoding="utf-8")
+        (HERE / "steps.svg").write_text(picture.draw(rows, processor), encoding="utf-8")
         _readme(rows, about)
 
 

@@ -27,8 +27,8 @@ def main() -> None:
     )
     if not told.small:
         title = (budgets.__doc__ or "").strip().split("\n\n")
-        pages.save("budgets", {"about": title, "tables": found})
-        pages.write()
+        pages.Results().save("budgets", {"about": title, "tables": found})
+        pages.write(pages.Results())
 
 
 if __name__ == "__main__":
