@@ -10,6 +10,9 @@ written goes to two groups of rows in turns, what is read comes from two columns
 other channels of memory and other sets of the caches. Turns of more work, with operands that
 are not turned over, take up to three times as long if they are staggered so.
 
+Where vectors are shorter than a line and results leave past the caches, such turns have lanes
+for a whole line: halves of lines that come one by one take up to four times as long.
+
 Where rows are apart by whole pages, all lines of a column are at the same place of their pages:
 loads wait for a store to that place, of any page, until it is done. So the square that stores
 there is the last of those below each other.
@@ -95,8 +98,7 @@ class Squares(Walks):
     def _line(self) -> int:
         """Vectors that light turns store together: a line, where it leaves past the caches.
 
-        Halves of lines that come one by one take up to four times as long. But two vectors
-        of a function such as tanh are too many for the registers of such machines.
+        But two vectors of a function such as tanh are too many for registers.
         """
         hard = any(e.op in FUNCTIONS for e in expressions(self.kernel.body))
         leaving = bool(self.past.fresh) and not hard
