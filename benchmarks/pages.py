@@ -158,12 +158,17 @@ def _errors(found: dict[str, Any]) -> list[str]:
     return [got["error"] for p in OTHERS if "error" in (got := found["peers"].get(p, {}))]
 
 
-def _summary(rows: list[dict[str, Any]]) -> str:
+def _ahead(rows: list[dict[str, Any]]) -> str:
     ratios = [r for f in rows if (r := ahead(f))]
     return (
-        f"Ahead of the fastest of those measured on {sum(r > 1 for r in ratios)} of "
-        f"{len(ratios)} rows; {mean(ratios):.2f} times as fast as it, as the geometric mean."
+        f"ahead of the fastest of those measured on {sum(r > 1 for r in ratios)} of "
+        f"{len(ratios)} rows; {mean(ratios):.2f} times as fast as it, as the geometric mean"
     )
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    found = _ahead(rows)
+    return f"{found[0].upper()}{found[1:]}."
 
 
 def _steps(results: Results) -> list[str]:
@@ -220,6 +225,19 @@ def _pictures(rows: list[dict[str, Any]], about: dict[str, str]) -> None:
         _readme(rows, about)
 
 
+def _elsewhere() -> list[str]:
+    """What other machines found, each on a page of its own."""
+    text = []
+    for name in sorted(p.name for p in (HERE / "others").glob("*") if p.is_dir()):
+        results = Results.of(name)
+        about, rows = results.load("machine"), results.steps()
+        if about and rows:
+            machine = f"{about['processor']} with {about['vectors']}"
+            page = f"benchmarks/others/{name}/results.md"
+            text += [f"On another machine, an [{machine}]({page}): {_ahead(rows)}.", ""]
+    return text
+
+
 def _readme(rows: list[dict[str, Any]], about: dict[str, str]) -> None:
     """The table between the two marks, if they are there."""
     text = README.read_text(encoding="utf-8")
@@ -237,6 +255,7 @@ def _readme(rows: list[dict[str, Any]], about: dict[str, str]) -> None:
         "",
         table([_times(f) for f in rows]),
         "",
+        *_elsewhere(),
         END,
     ]
     README.write_text(before + "\n".join(made) + after, encoding="utf-8")
