@@ -5,6 +5,10 @@ By the vectors of the machine on which that was seen; kernels by how their names
 
 from __future__ import annotations
 
+SLOW = (
+    "The seconds of a first call, and of the step that it contains, are those of this CPU: 1.6 to "
+    "2.5 times those of the machine that the README shows."
+)
 STEPS: dict[str, dict[str, str]] = {
     "avx512": {
         "f2": "A first call does the work of a step, which takes 0.14 s while the machine is "
@@ -12,6 +16,11 @@ STEPS: dict[str, dict[str, str]] = {
         "q": "All of it is memory: 28 bytes for a number, 700 MB in a step, and the arithmetic "
         "alone would take a third of the time. While the machine was fast 7.1 to 7.4 ms where "
         "PyTorch took 7.4 to 7.7, while it was slow 11.8 to 12.2 and 10.9 to 12.0.",
+    },
+    "avx2": dict.fromkeys(("b", "e2", "e4", "e6", "g", "j", "p"), SLOW)
+    | {
+        "c2": f"{SLOW} torch.compile takes half of what it takes for c1, which came before; why "
+        "is not known."
     },
 }
 
