@@ -6,8 +6,8 @@ By the vectors of the machine on which that was seen; kernels by how their names
 from __future__ import annotations
 
 SLOW = (
-    "The seconds of a first call, and of the step that it contains, are those of this CPU: 1.6 to "
-    "2.5 times those of the machine that the README shows."
+    "The seconds of a first call, and of the step that it contains, are those of this CPU: 1.6 "
+    "to 2.5 times those of the machine that the README shows."
 )
 STEPS: dict[str, dict[str, str]] = {
     "avx512": {
@@ -19,8 +19,8 @@ STEPS: dict[str, dict[str, str]] = {
     },
     "avx2": dict.fromkeys(("b", "e2", "e4", "e6", "g", "j", "p"), SLOW)
     | {
-        "c2": f"{SLOW} torch.compile takes half of what it takes for c1, which came before; why "
-        "is not known."
+        "c2": f"{SLOW} torch.compile takes half of what it takes for c1, which came before; "
+        "why is not known."
     },
 }
 
