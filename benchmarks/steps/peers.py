@@ -41,18 +41,31 @@ class Caches:
         self.where = tempfile.mkdtemp(prefix="bench-")
 
     def environment(self, fresh: str = "") -> dict[str, str]:
-        """`fresh` names a cache of ours that nobody else uses."""
+        """`fresh` names caches that nobody else uses."""
         ours = os.path.join(self.where, fresh or "retrograd")
+        torchs = os.path.join(self.where, "inductor")
+        if fresh:
+            torchs = self._copied(torchs, f"inductor-{fresh}")
         return {
             **os.environ,
             "RETROGRAD_CACHE": ours,
             "PYTHONDONTWRITEBYTECODE": "",  # compiled files count, as those of peers do
-            # One for all rows: they share no kernels, but a header that takes 10 s to build.
-            "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.where, "inductor"),
+            "TORCHINDUCTOR_CACHE_DIR": torchs,
             "OMP_NUM_THREADS": "2",
             "MKL_NUM_THREADS": "2",
             "TF_CPP_MIN_LOG_LEVEL": "2",
         }
+
+    def _copied(self, cache: str, name: str) -> str:
+        """A cache of torch.compile that holds what an idle process left: a compiled header.
+
+        To build that takes 10 s, once on a machine. Kernels of another row must not be there:
+        c2 has those of c1's weights.
+        """
+        own = os.path.join(self.where, name)
+        if os.path.isdir(cache) and not os.path.isdir(own):
+            shutil.copytree(cache, own)
+        return own
 
     def close(self) -> None:
         """Remove them."""
