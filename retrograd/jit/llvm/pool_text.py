@@ -119,12 +119,13 @@ hire:
   call void @start(i64 %n)
   br label %publish
 publish:
-  store atomic ptr %fn, ptr @job monotonic, align 8
-  %bufs_at = getelementptr %job_type, ptr @job, i64 0, i32 1
+  %fn_at = getelementptr %job_type, ptr @job, i64 0, i32 1
+  store atomic ptr %fn, ptr %fn_at monotonic, align 8
+  %bufs_at = getelementptr %job_type, ptr @job, i64 0, i32 2
   store atomic ptr %bufs, ptr %bufs_at monotonic, align 8
-  %scratch_at = getelementptr %job_type, ptr @job, i64 0, i32 2
+  %scratch_at = getelementptr %job_type, ptr @job, i64 0, i32 3
   store atomic ptr %scratch, ptr %scratch_at monotonic, align 8
-  %stride_at = getelementptr %job_type, ptr @job, i64 0, i32 3
+  %stride_at = getelementptr %job_type, ptr @job, i64 0, i32 4
   store atomic i64 %stride, ptr %stride_at monotonic, align 8
   %c32 = trunc i64 %chunks to i32
   %n32 = trunc i64 %n to i32
@@ -136,17 +137,17 @@ publish:
   %qr = or i32 %q8, %r16
   %parts32 = or i32 %qr, %n32
   %parts = zext i32 %parts32 to i64
-  %parts_at = getelementptr %job_type, ptr @job, i64 0, i32 4
+  %parts_at = getelementptr %job_type, ptr @job, i64 0, i32 5
   store atomic i64 %parts, ptr %parts_at monotonic, align 8
-  store atomic i64 0, ptr @done monotonic, align 8
-  %t = load atomic i64, ptr @tick monotonic, align 8
+  %before = load atomic i64, ptr @done monotonic, align 8
+  %t = load atomic i64, ptr @job monotonic, align 8
   %number = lshr i64 %t, 32
   %next = add i64 %number, 1
   %upper = shl i64 %next, 32
   %absent = shl i64 4294967295, %chunks
   %lower = and i64 %absent, 4294967295
   %open = or i64 %upper, %lower
-  %x = atomicrmw xchg ptr @tick, i64 %open seq_cst, align 8
+  %x = atomicrmw xchg ptr @job, i64 %open seq_cst, align 8
   %asleep = load atomic i64, ptr @sleeping seq_cst, align 8
   %end = shl i64 1, %n
   %needed = sub i64 %end, 1
@@ -164,11 +165,12 @@ ptr null, ptr null, i32 %call32)
 join:
   %count = call i64 @work(i64 0)
   %others = sub i64 %chunks, %count
+  %goal = add i64 %before, %others
   br label %wait
 wait:
   %k = phi i64 [ 0, %join ], [ %k1, %rest ], [ %k1, %yield ]
   %d = load atomic i64, ptr @done acquire, align 8
-  %all = icmp eq i64 %d, %others
+  %all = icmp eq i64 %d, %goal
   br i1 %all, label %finish, label %patience
 patience:
   %k1 = add i64 %k, 1
@@ -214,7 +216,7 @@ define void @rg_pool_set(i64 %threads, i64 %spin) nounwind {
 define void @rg_pool_forget() nounwind {
   store atomic i64 0, ptr @workers monotonic, align 8
   store atomic i64 0, ptr @sleeping monotonic, align 8
-  store atomic i64 -1, ptr @tick monotonic, align 8
+  store atomic i64 -1, ptr @job monotonic, align 8
   store atomic i64 0, ptr @busy seq_cst, align 8
   ret void
 }

@@ -1,9 +1,10 @@
 """The workers of the thread pool, as LLVM IR: its state, how they claim chunks and sleep.
 
-Everything goes through one 64-bit word, `tick`: the number of the job in its upper half, a bit
-for each chunk that is claimed (or does not exist) in its lower half. A chunk is claimed by
-compare-and-swap on the whole word. That a claim succeeds proves that the job read before it is
-the one running: its fields are only written when all chunks of the job before are done.
+Everything goes through one 64-bit word, the `tick` of `job`: the number of the job in its
+upper half, a bit for each chunk that is claimed (or does not exist) in its lower half. A chunk
+is claimed by compare-and-swap on the whole word. That a claim succeeds proves that the job read
+before it is the one running: its fields are only written when all chunks of the job before are
+done.
 
 Each thread takes the chunks of its own block first, from below, so that the same memory meets
 the same cache at every call; then it takes what others have left, from above. The caller waits
@@ -18,7 +19,9 @@ from __future__ import annotations
 
 __all__ = ["START", "STATE", "WORK", "WORKER"]
 
-# Each on a cache line of its own; two lines, as CPUs fetch them in pairs.
+# Each on a cache line of its own; two lines, as CPUs fetch them in pairs. But what a job is
+# lies beside its tick: a worker that sees one has the other. And `done` only grows: to start a
+# job a caller takes one line from the workers, not three.
 STATE = """
 DECLARE_PAUSE
 declare i64 @syscall(i64, ...)
@@ -32,10 +35,10 @@ declare i64 @llvm.cttz.i64(i64, i1)
 declare i64 @llvm.ctlz.i64(i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 
-%job_type = type { ptr, ptr, ptr, i64, i64, [88 x i8] } ; fn, bufs, scratch, stride, parts
-@tick = internal global [16 x i64] [i64 -1, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, \
-i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0], align 128
-@job = internal global %job_type zeroinitializer, align 128
+%job_type = type { i64, ptr, ptr, ptr, i64, i64, [80 x i8] } ; tick, fn, bufs, scratch, \
+stride, parts
+@job = internal global %job_type { i64 -1, ptr null, ptr null, ptr null, i64 0, i64 0, \
+[80 x i8] zeroinitializer }, align 128
 @done = internal global [16 x i64] zeroinitializer, align 128
 @sleeping = internal global [16 x i64] zeroinitializer, align 128 ; a bit for each worker
 @bell = internal global [32 x i32] zeroinitializer, align 128 ; what they sleep on
@@ -53,13 +56,13 @@ entry:
   br label %again
 again:
   %count = phi i64 [ 0, %entry ], [ %count, %choose ], [ %more, %run ]
-  %t = load atomic i64, ptr @tick acquire, align 8
+  %t = load atomic i64, ptr @job acquire, align 8
   %not = xor i64 %t, -1
   %free = and i64 %not, 4294967295
   %none = icmp eq i64 %free, 0
   br i1 %none, label %out, label %look
 look:
-  %parts_at = getelementptr %job_type, ptr @job, i64 0, i32 4
+  %parts_at = getelementptr %job_type, ptr @job, i64 0, i32 5
   %parts = load atomic i64, ptr %parts_at monotonic, align 8
   %n = and i64 %parts, 255
   %in = icmp ult i64 %id, %n
@@ -83,16 +86,17 @@ choose:
   %zeros = call i64 @llvm.ctlz.i64(i64 %free, i1 true)
   %last = sub i64 63, %zeros
   %pick = select i1 %has, i64 %first, i64 %last
-  %fn = load atomic ptr, ptr @job monotonic, align 8
-  %bufs_at = getelementptr %job_type, ptr @job, i64 0, i32 1
+  %fn_at = getelementptr %job_type, ptr @job, i64 0, i32 1
+  %fn = load atomic ptr, ptr %fn_at monotonic, align 8
+  %bufs_at = getelementptr %job_type, ptr @job, i64 0, i32 2
   %bufs = load atomic ptr, ptr %bufs_at monotonic, align 8
-  %scratch_at = getelementptr %job_type, ptr @job, i64 0, i32 2
+  %scratch_at = getelementptr %job_type, ptr @job, i64 0, i32 3
   %scratch = load atomic ptr, ptr %scratch_at monotonic, align 8
-  %stride_at = getelementptr %job_type, ptr @job, i64 0, i32 3
+  %stride_at = getelementptr %job_type, ptr @job, i64 0, i32 4
   %stride = load atomic i64, ptr %stride_at monotonic, align 8
   %bit = shl i64 1, %pick
   %new = or i64 %t, %bit
-  %swap = cmpxchg ptr @tick, i64 %t, i64 %new acq_rel monotonic, align 8
+  %swap = cmpxchg ptr @job, i64 %t, i64 %new acq_rel monotonic, align 8
   %won = extractvalue { i64, i1 } %swap, 1
   br i1 %won, label %run, label %again
 run:
@@ -135,7 +139,7 @@ idle:
   %go_on = icmp ne i64 %some, 0
   br i1 %go_on, label %loop, label %watch
 watch:
-  %last = load atomic i64, ptr @tick monotonic, align 8
+  %last = load atomic i64, ptr @job monotonic, align 8
   %job = lshr i64 %last, 32
   %now = call i64 @clock()
   %spin = load atomic i64, ptr @spin monotonic, align 8
@@ -149,10 +153,10 @@ watch:
 lie_down:
   %heard = load atomic i32, ptr @bell seq_cst, align 4
   %s = atomicrmw or ptr @sleeping, i64 %bit seq_cst, align 8
-  %t = load atomic i64, ptr @tick seq_cst, align 8
+  %t = load atomic i64, ptr @job seq_cst, align 8
   %claimed = trunc i64 %t to i32
   %none = icmp eq i32 %claimed, -1
-  %parts_at = getelementptr %job_type, ptr @job, i64 0, i32 4
+  %parts_at = getelementptr %job_type, ptr @job, i64 0, i32 5
   %parts = load atomic i64, ptr %parts_at monotonic, align 8
   %n = and i64 %parts, 255
   %not_mine = icmp uge i64 %id, %n
