@@ -12,6 +12,7 @@ from retrograd.core.lines import addresses
 from retrograd.core.replay import accounting, region_now
 from retrograd.core.tensor import Tensor
 from retrograd.jit.buffers import OWN, exclusive, plain, slanted
+from retrograd.jit.heap import give_back
 from retrograd.jit.limit import Limit
 from retrograd.jit.signature import Dead, Reader, described, differs
 from retrograd.jit.threads import get_threads
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["Bound", "Compiled"]
+
+MANY = 32  # arguments: to write what reads them takes memory that malloc keeps
 
 
 class Compiled:
@@ -71,6 +74,8 @@ class Compiled:
             from retrograd.jit.shortcut import shortcut  # noqa: PLC0415  it loads llvmlite
 
             self._shortcut = shortcut(args)
+            if len(self.leaves) > MANY:
+                give_back()
         return self._shortcut
 
     def run(self, data: Sequence[Any], arrays: list[np.ndarray]) -> Any:
