@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from retrograd.jit.llvm.build import Fn
-from retrograd.jit.llvm.gemm_tile import load_some, some_lanes, store_some
+from retrograd.jit.llvm.gemm_tile import load_some, prefetch, some_lanes, store_some
 from retrograd.jit.llvm.repeat import repeat
-from retrograd.jit.llvm.text import I64, PTR, Module, Type, Val
+from retrograd.jit.llvm.text import I64, LINE, PTR, Module, Type, Val
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +39,7 @@ __all__ = [
 
 MOST_UNROLLED = 96  # multiply-adds in one turn of a loop
 FEW = 16  # vector registers, with which tiles wait for loads
+SOON = 16  # source channels from those whose weights are read to those called for
 
 
 def named(prefix: str, fields: object) -> str:
@@ -284,6 +285,8 @@ class Tile:
             across = [
                 f.load(t, f.at(w, u * self.row + j * t.lanes, t)) for j in range(self.vectors)
             ]
+            if f.machine.told:
+                self._call_soon(f, f.at(w, (u + SOON) * self.row, t), t)
             for p, at in self._seen(run):
                 one = f.load(self.type, f.at(x, at + u, t))
                 a = f.splat(one, t.lanes)
@@ -291,6 +294,11 @@ class Tile:
                     n = p * self.vectors + j
                     sums[n] = f.fma(a, b, sums[n])
         return sums
+
+    def _call_soon(self, f: Fn, w: Val, t: Type) -> None:
+        """Call for weights, which come from the second cache: they are as many as all reads."""
+        for at in range(0, self.vectors * t.lanes, LINE * 8 // t.bits):
+            prefetch(f, f.at(w, at, t))
 
     def _narrow(self, f: Fn, run: Run, x: Val, w: Val, sums: list[Val]) -> list[Val]:
         size = run.length * len(self._seen(run)) * self.depth

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.conv_tile import Groups, named, spread
-from retrograd.jit.llvm.gemm_tile import load_some, store_some
+from retrograd.jit.llvm.gemm_tile import load_some, prefetch, store_some
 from retrograd.jit.llvm.repeat import repeat
 from retrograd.jit.llvm.text import I64, PTR, Module, Type, Val
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["WeightTile"]
 
 LOOPS = ("images", "rows", "pixels")
+SOON = 12  # pixels from the one that is read to the one that is called for
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class WeightTile:
             load_some(f, t, f.at(g, j * self._width(t), t), 0 if self.whole else self._lanes(j))
             for j in range(self.vectors)
         ]
+        if f.machine.told and not self.groups:
+            self._call_soon(f, f.at(x, SOON * self.x[2], t))
         for s in range(self.taps):
             here = f.at(x, s * self.place, t)
             if self.groups:
@@ -97,6 +100,14 @@ class WeightTile:
                     n = (s * self.depth + c) * self.vectors + j
                     total[n] = f.fma(a, b, total[n])
         return total
+
+    def _call_soon(self, f: Fn, x: Val) -> None:
+        """Call for a pixel of x, of which a tile reads few channels: their lines, two at most.
+
+        Few of a row's lines are read, far from each other, and other tiles read the others.
+        """
+        for channel in dict.fromkeys((0, self.depth - 1)):
+            prefetch(f, f.at(x, channel, self.type))
 
     def _narrow(self, f: Fn, x: Val, across: list[Val], total: list[Val], first: int) -> None:
         t, groups = total[0].type, self.groups

@@ -24,6 +24,7 @@ __all__ = ["Epilogue", "Gemm", "write_gemm"]
 
 LINE = 64  # bytes of a cache line
 LONG = 128  # steps of k: rows that the hardware does not call for in time
+SHORT = 32  # steps of k: so few that turns of a loop over them take longer than the steps
 KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 
 
@@ -295,7 +296,10 @@ class _Writer(Operands):
         beside = (len(self.beside), gemm.c[0]) if self.beside else (0, 0)
         flags = ahead, fetch, keep
         calls = (plan.calls,) if plan.calls else ()
-        tile = Tile(t, height, width, a, b, c, *tails, *flags, calls, beside, self.lines)
+        few = gemm.k if gemm.k <= min(SHORT, plan.depth) and not keep else 0
+        soon = plan.pack_a and self.f.machine.told
+        shape = t, height, width, a, b, c
+        tile = Tile(*shape, *tails, *flags, calls, beside, self.lines, depth=few, soon=soon)
         return tile.write(self.f.module)
 
     def _finish(self, c: Val, batch: Val, part: _Part) -> None:

@@ -156,8 +156,8 @@ class Operands:
         self, split: Split, block: tuple[Int, Int], run: tuple[int, int]
     ) -> Iterator[tuple[Val, Val]]:
         """Loop over the tiles of a block that are in a run: number, and where it begins."""
-        with self.f.loop(*self._within(block, run)) as loop:
-            yield loop.i, self.f.integer(self._start(split, loop.i))
+        with self._each(*self._within(block, run)) as tile:
+            yield self.f.integer(tile), self.f.integer(self._start(split, tile))
 
     def _within(self, block: tuple[Int, Int], run: tuple[int, int]) -> tuple[Int, Int]:
         """The tiles of a block that are in a run; there may be none."""
@@ -172,14 +172,23 @@ class Operands:
     @contextmanager
     def _blocks(self, span: tuple[Int, Int], size: int) -> Iterator[tuple[Int, Int]]:
         """Loop over a range, so many at a time."""
-        with self.f.loop(*span, size) as loop:
-            yield loop.i, self.f.lesser(self.f.plus(loop.i, size), span[1])
+        with self._each(*span, size) as first:
+            yield first, self.f.lesser(self.f.plus(first, size), span[1])
 
     @contextmanager
     def _deep(self, matrices: list[Val], turn: Val) -> Iterator[Spot]:
         """Loop over the blocks of k."""
         f, k, depth = self.f, self.gemm.k, self.plan.depth
         a, b, c = matrices
-        with f.loop(0, max(k, 1), depth) as deep:
-            left = f.sub(f.const(I64, k), deep.i)
-            yield Spot(a, b, c, turn, deep.i, f.integer(f.lesser(depth, left)))
+        with self._each(0, max(k, 1), depth) as first:
+            left = f.plus(f.times(first, -1), k)
+            yield Spot(a, b, c, turn, f.integer(first), f.integer(f.lesser(left, depth)))
+
+    @contextmanager
+    def _each(self, low: Int, high: Int, step: int = 1) -> Iterator[Int]:
+        """Loop over a range; a single turn of it is written without one."""
+        if isinstance(low, int) and isinstance(high, int) and low < high <= low + step:
+            yield low
+            return
+        with self.f.loop(low, high, step) as loop:
+            yield loop.i

@@ -211,7 +211,7 @@ class Slab:
                     x = load_some(f, t, f.at(source, at, t), have) if have > 0 else f.zero(t)
                     f.store(x, f.at(target, at, t))
                 for at in range(0, self.lanes, 512 // self.type.bits):
-                    prefetch(f, f.at(source, NEXT * self.stride + at, t), near=False)
+                    prefetch(f, f.at(source, NEXT * self.stride + at, t), near=f.machine.told)
                 across.next = [f.at(source, self.lanes, t), f.at(target, self.panel, t)]
             loop.next = [f.at(rows[0], self.stride, t), f.at(rows[1], self.width, t)]
         f.done()

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.repeat import repeat
 from retrograd.jit.llvm.text import I1, I64, PTR, Int, Module, Type, Val
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ __all__ = [
 ]
 
 LINE = 512  # bits of a cache line
+MOST_WRITTEN = 256  # multiply-adds that are written out in a turn of a loop
 AHEAD = 16  # rows, in other pages than those read now, that are called for
+SOON = 8  # steps of k from those that are read to those called for from the second cache
 SIGNATURE = [("a", PTR), ("b", PTR), ("c", PTR), ("depth", I64), ("more", I64)]
 
 
@@ -102,6 +105,8 @@ class Tile:
     calls: tuple[Calls, ...] = ()  # what to call for, from `next0`, `next1`... on
     beside: tuple[int, int] = (0, 0)  # arrays to call for like c, and their stride of rows
     later: int = 0  # lines to call for with each row, of what another kernel reads after this
+    depth: int = 0  # steps of k, where all calls have as many, and few
+    soon: bool = False  # whether to call for what is read soon, of panels in the second cache
 
     @property
     def name(self) -> str:
@@ -109,8 +114,9 @@ class Tile:
         shape = f"{self.type.suffix}_{self.rows}x{self.vectors}"
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
-        flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}"
-        calls = "_".join(map(str, (*self.beside, self.later, *chain(*self.calls))))
+        flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}{self.soon:d}"
+        rest = *self.beside, self.later, self.depth, *chain(*self.calls)
+        calls = "_".join(map(str, rest))
         return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{calls}"
 
     def write(self, module: Module) -> str:
@@ -140,7 +146,8 @@ class Tile:
         """
         depth, kinds = f.arg("depth"), self._far(f)
         if not kinds:
-            return self._steps(f, 0, depth, ends)[2:]
+            found = self._few(f, ends) if self.depth else self._steps(f, 0, depth, ends)
+            return found[2:]
         each = f.div(depth, f.const(I64, self.rows))
         places = [start for start, _, _ in kinds]
         with f.loop(0, self.rows, carry=[*places, *ends]) as row:
@@ -184,6 +191,27 @@ class Tile:
             loop.next = [f.at(a, self.a[1], self.type), f.at(b, self.b, self.type), *sums]
         return list(loop.results)
 
+    def _few(self, f: Fn, ends: list[Val]) -> list[Val]:
+        """All of a few steps of k: written out, or several in each turn of a loop."""
+        size = self.rows * self.vectors
+        turns = max(n for n in range(1, self.depth + 1) if self._fits(n, size))
+        if turns == self.depth:
+            return self._written(f, turns, ends)
+        with repeat(f, self.depth, ends, turns) as loop:
+            loop.next = self._written(f, turns, loop.carry)
+        return list(loop.results)
+
+    def _written(self, f: Fn, turns: int, ends: list[Val]) -> list[Val]:
+        a, b, *sums = ends
+        for n in range(turns):
+            self._step(f, a, b, f.integer(n), sums)
+            a, b = f.at(a, self.a[1], self.type), f.at(b, self.b, self.type)
+        return [a, b, *sums]
+
+    def _fits(self, turns: int, size: int) -> bool:
+        """Whether so many steps may be written out in a turn, of so many multiply-adds each."""
+        return not self.depth % turns and (turns == 1 or turns * size <= MOST_WRITTEN)
+
     def _step(self, f: Fn, a: Val, b: Val, k: Val, sums: list[Val]) -> None:
         t, last = sums[0].type, self.vectors - 1
         across = [
@@ -196,6 +224,10 @@ class Tile:
                 f.store(x, f.at(here, j * t.lanes, t))
             for at in range(0, self.vectors * t.lanes, 512 // t.bits):
                 prefetch(f, f.at(b, AHEAD * self.b + at, t))
+        if self.soon:
+            self._call(f, f.at(a, SOON * self.a[1], t), Calls(0, 1), near=True)
+            lines = -(-self.vectors * t.lanes * t.bits // LINE)
+            self._call(f, f.at(b, SOON * self.b, t), Calls(0, lines), near=True)
         for i in range(self.rows):
             x = f.splat(f.load(self.type, f.at(a, i * self.a[0], self.type)), t.lanes)
             for j, y in enumerate(across):

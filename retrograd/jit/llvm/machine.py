@@ -28,7 +28,7 @@ class Machine:
     masks: bool  # cheap masked loads and stores
     cores: int = field(default_factory=cpus)  # how work is shared out, which changes no bits
     tune: str = ""  # the CPU by whose timetable instructions are put in order, if another
-    told: bool = True  # whether all streams are read faster if they are called for
+    told: bool = True  # whether what is read in order is read faster if it is called for
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of `itemsize` bytes in a vector."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retrograd.jit.llvm import gemm as gemm_text
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.gemm import Gemm, write_gemm
 from retrograd.jit.llvm.gemm_plan import Split, make_plan
@@ -106,6 +107,19 @@ def test_large_enough_for_blocks_and_panels(rng, kind):
     assert plan.depth < 711
     for machine in MACHINES:
         product_of(a, b, np.full((523, 405), np.nan, "f4"), F32, machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("k", [1, 7, 16, 24, 31, 32])
+def test_few_steps_are_written_out_with_the_same_bits(rng, monkeypatch, machine, k):
+    a, b = operand(rng, 33, k, F32, batch=(3,)), operand(rng, k, 50, F32, batch=(3,))
+    found = []
+    for short in (0, gemm_text.SHORT):
+        monkeypatch.setattr(gemm_text, "SHORT", short)
+        c = np.full((3, 33, 50), np.nan, "f4")
+        product_of(a, b, c, F32, machine)
+        found.append(c.tobytes())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("machine", MACHINES)

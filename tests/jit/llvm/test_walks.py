@@ -3,6 +3,7 @@
 import mmap
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,9 +39,9 @@ def graph_of(f, arrays):
     return optimized(found, kernels_of)
 
 
-def ran(f, arrays, machine):
+def ran(f, arrays, machine, *, told=True):
     """The result, which is the same for every number of threads."""
-    program = build(graph_of(f, arrays), named(machine))
+    program = build(graph_of(f, arrays), replace(named(machine), told=told))
     found = [Executable(program, threads)(arrays)[0] for threads in (1, 2, 3)]
     for other in found[1:]:
         assert found[0].tobytes() == other.tobytes()
@@ -145,12 +146,13 @@ def test_operands_that_lie_along_another_axis_are_turned_over(machine, dtype, rn
         assert got.tobytes() == np.ascontiguousarray(want).tobytes()
 
 
+@pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.usefixtures("stores")
-def test_squares_stay_inside_of_what_is_turned_over(machine, rng):
+def test_squares_stay_inside_of_what_is_turned_over(machine, told, rng):
     """Windows and padding: nothing is read beyond the operand's own memory."""
     x = rng.normal(size=(150, 140)).astype(np.float32)
-    got = ran(lambda x: rg.pad(rg.matrix_transpose(x[3:, 5:]), 2), [x], machine)
+    got = ran(lambda x: rg.pad(rg.matrix_transpose(x[3:, 5:]), 2), [x], machine, told=told)
     np.testing.assert_array_equal(got, np.pad(x[3:, 5:].T, 2))
 
 
@@ -200,9 +202,10 @@ def test_nothing_is_read_outside_of_an_operand(past):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.usefixtures("stores")
-def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, dtype, rng):
+def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, told, dtype, rng):
     """Squares begin with lines; what is before the first and behind the last is not lost."""
     size = np.dtype(dtype).itemsize
     sizes = [(256, 256), (512, 131), (48, 1024), (333, 512), (512, 336), (1031, 144)]
@@ -212,7 +215,7 @@ def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, dtype, rng):
             first = -memory.ctypes.data % 64 // size + skip
             x = memory[first : first + m * n].reshape(m, n)
             x[:] = rng.normal(size=(m, n))
-            got = ran(lambda x: rg.matrix_transpose(x) * 2, [x], machine)
+            got = ran(lambda x: rg.matrix_transpose(x) * 2, [x], machine, told=told)
             np.testing.assert_array_equal(got, x.T * 2)
 
 
