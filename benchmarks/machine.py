@@ -27,6 +27,12 @@ def machine() -> dict[str, str]:
     }
 
 
+def kind(processor: str, vectors: str) -> str:
+    """Of a CPU: who made it, and its vectors, such as "AMD avx512"."""
+    maker = processor.replace("(", " ").partition(" ")[0]
+    return f"{maker} {vectors}"
+
+
 def processor() -> str:
     """The name of this machine's CPU."""
     info = Path("/proc/cpuinfo")

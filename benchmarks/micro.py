@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import retrograd as rg
+from benchmarks import machine
 from benchmarks.why import KERNELS
 from retrograd.jit.llvm.limits import arithmetic, bandwidth
 from retrograd.jit.llvm.machine import chosen
@@ -128,7 +129,7 @@ class Race:
     def _why(self, share: float) -> str:
         if share >= AIMS[bool(self.kernel.memory)]:
             return ""
-        reasons = KERNELS.get(chosen().name, {})
+        reasons = KERNELS.get(machine.kind(machine.processor(), chosen().name), {})
         names = (n for n in reasons if self.kernel.name.startswith(n))
         return reasons.get(next(names, ""), "not known")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks import budgets, picture
 from benchmarks.budgets import picture as budget_picture
+from benchmarks.machine import kind
 from benchmarks.steps.peers import PEERS, TITLES
 from benchmarks.steps.rows import ROWS
 from benchmarks.why import STEPS
@@ -38,9 +39,10 @@ class Results:
         return self == Results()
 
     @property
-    def vectors(self) -> str:
-        """Of the machine."""
-        return (self.load("machine") or {}).get("vectors", "")
+    def kind(self) -> str:
+        """Of the machine's CPU."""
+        about = self.load("machine")
+        return kind(about["processor"], about["vectors"]) if about else ""
 
     def save(self, name: str, found: Any) -> None:
         """Write what was found."""
@@ -180,7 +182,7 @@ def _steps(results: Results) -> list[str]:
     for cells in (_times, _firsts, _memories):
         text += [table([cells(f) for f in rows]), ""]
     text += [f"- ({f['key']}) {e}" for f in rows for e in _errors(f)]
-    return text + _missed(rows, STEPS.get(results.vectors, {}))
+    return text + _missed(rows, STEPS.get(results.kind, {}))
 
 
 # -- pages -----------------------------------------------------------------------------------
