@@ -296,7 +296,7 @@ class Tile:
         return sums
 
     def _call_soon(self, f: Fn, w: Val, t: Type) -> None:
-        """Call for weights, which come from the second cache: they are as many as all reads."""
+        """Call for weights: they come from the second cache, anew for each tile."""
         for at in range(0, self.vectors * t.lanes, LINE * 8 // t.bits):
             prefetch(f, f.at(w, at, t))
 

@@ -202,6 +202,7 @@ class Tile:
         return list(loop.results)
 
     def _written(self, f: Fn, turns: int, ends: list[Val]) -> list[Val]:
+        """Steps without an index, with which loads would be instructions of their own."""
         a, b, *sums = ends
         for n in range(turns):
             self._step(f, a, b, f.integer(n), sums)
