@@ -53,13 +53,13 @@ AMD = {
 }
 FROM_SECOND = (
     "panels come from the second cache and results from the third, which other machines "
-    "share: the median turn took up to a third longer than the best. "
+    "share: the median turn took up to 40 % longer than the best. "
 )
 INTEL = {
     "GEMM": f"{FROM_SECOND}Packing takes 3 % (1024 nn) to 6 % (2048 tn) of the samples, as "
     "each chunk packs the rows of A anew, tiles the rest. Larger blocks (1.5 MB), smaller "
-    "slabs of A, calls for C a tile ahead change nothing; to fix: rows packed once for all "
-    "threads",
+    "slabs of A, calls for C a tile ahead change nothing beyond the noise; to fix: rows packed "
+    "once for all threads",
     "batched GEMM": "each thread has 1.5 MB of its second cache's 2 to go through; with a "
     "quarter of the products 32^3 reaches 0.94",
     "conv 3x3, 16x56x56x64, weight": "tiles take 98 % of the samples, sums of parts 2 %. A "
@@ -68,7 +68,7 @@ INTEL = {
     "rows, and sums that begin with 0, change nothing",
     "conv 3x3": f"{FROM_SECOND}Calls for weights (16 steps) and x (12 pixels) gave 2 to 5 %",
     "transpose": "64 rows are read and 256 bytes of each row written at a time, the best order "
-    "of those tried: with 2 squares below each other 2 % less, with 3, 5 or 8 a fifth to a "
-    "third less; staggered, or called for further ahead, the same",
+    "of those tried: with 2 squares below each other up to 2 % less, with 3, 5 or 8 a tenth to "
+    "a fifth less; staggered, or called for further ahead, the same",
 }
 KERNELS: dict[str, dict[str, str]] = {"AMD avx512": AMD, "Intel avx512": INTEL}

@@ -9,6 +9,8 @@ themselves, but AMD's do so less well for two or three buffers at a time: called
 products take a sixth less time, weights minus gradients a tenth. One buffer alone they read
 best untold, and of four it makes no difference. The second cache it must be, and a quarter of
 a page: into the first, or further ahead, it takes longer than untold, AdamW by a sixth.
+
+Products and convolutions have calls of their own, in their tiles.
 """
 
 from __future__ import annotations

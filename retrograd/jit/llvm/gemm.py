@@ -24,7 +24,7 @@ __all__ = ["Epilogue", "Gemm", "write_gemm"]
 
 LINE = 64  # bytes of a cache line
 LONG = 128  # steps of k: rows that the hardware does not call for in time
-SHORT = 32  # steps of k that are written out: of so few, a loop would be a third of the work
+SHORT = 32  # steps of k that are written out: of so few, a loop would be a quarter of the work
 KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 
 

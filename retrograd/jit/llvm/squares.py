@@ -10,8 +10,8 @@ written goes to two groups of rows in turns, what is read comes from two columns
 other channels of memory and other sets of the caches. Turns of more work, with operands that
 are not turned over, take up to three times as long if they are staggered so.
 
-CPUs that are to be told what comes (not AMD's) take a fifth less time with four squares below
-each other, which write 256 bytes of a row, than with eight; three or five are no better.
+CPUs that are to be told what comes (not AMD's) take a sixth to a fifth less time with four
+squares below each other, which write 256 bytes of a row, than with eight, three or five.
 
 Where vectors are shorter than a line and results leave past the caches, such turns have lanes
 for a whole line: halves of lines that come one by one take up to four times as long.
