@@ -9,6 +9,7 @@ dense panels in scratch if not. k is added up in blocks, in order, within one ch
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, prod
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ __all__ = ["Epilogue", "Gemm", "write_gemm"]
 LINE = 64  # bytes of a cache line
 LONG = 128  # steps of k: rows that the hardware does not call for in time
 SHORT = 32  # steps of k that are written out: of so few, a loop would be a quarter of the work
+TWICE = 2  # steps of k in a turn, where what the loop itself takes would be missed
 KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 
 
@@ -291,7 +293,8 @@ class _Writer(Operands):
         c = plan.width if inside else gemm.c[0]
         tail = plan.tail if part.edge else 0
         tails = 0 if packed else tail, 0 if inside else tail
-        ahead = not plan.pack_a and a[1] == 1 and gemm.k >= LONG
+        narrow = self.f.machine.narrow
+        ahead = not (plan.pack_a or narrow) and a[1] == 1 and gemm.k >= LONG
         fetch = plan.fetch and not inside
         beside = (len(self.beside), gemm.c[0]) if self.beside else (0, 0)
         flags = ahead, fetch, keep
@@ -300,7 +303,7 @@ class _Writer(Operands):
         soon = plan.pack_a and self.f.machine.told
         shape = t, height, width, a, b, c
         tile = Tile(*shape, *tails, *flags, calls, beside, self.lines, depth=few, soon=soon)
-        return tile.write(self.f.module)
+        return (replace(tile, turns=TWICE) if narrow else tile).write(self.f.module)
 
     def _finish(self, c: Val, batch: Val, part: _Part) -> None:
         """Apply the epilogue to a tile."""

@@ -107,6 +107,7 @@ class Tile:
     later: int = 0  # lines to call for with each row, of what another kernel reads after this
     depth: int = 0  # steps of k, where all calls have as many, and few
     soon: bool = False  # whether to call for what is read soon, of panels in the second cache
+    turns: int = 1  # steps of k in a turn of the loop
 
     @property
     def name(self) -> str:
@@ -115,7 +116,7 @@ class Tile:
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
         flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}{self.soon:d}"
-        rest = *self.beside, self.later, self.depth, *chain(*self.calls)
+        rest = *self.beside, self.later, self.depth, self.turns, *chain(*self.calls)
         calls = "_".join(map(str, rest))
         return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{calls}"
 
@@ -146,9 +147,8 @@ class Tile:
         """
         depth, kinds = f.arg("depth"), self._far(f)
         if not kinds:
-            found = self._few(f, ends) if self.depth else self._steps(f, 0, depth, ends)
-            return found[2:]
-        each = f.div(depth, f.const(I64, self.rows))
+            return (self._few(f, ends) if self.depth else self._all(f, depth, ends))[2:]
+        each = self._whole(f, f.div(depth, f.const(I64, self.rows)))
         places = [start for start, _, _ in kinds]
         with f.loop(0, self.rows, carry=[*places, *ends]) as row:
             here = row.carry[: len(kinds)]
@@ -156,8 +156,8 @@ class Tile:
                 self._call(f, at, calls, near=near)
             on = [f.at(p, k[1].step, self.type) for p, k in zip(here, kinds, strict=True)]
             first = f.mul(row.i, each)
-            steps = self._steps(f, first, f.add(first, each), row.carry[len(kinds) :])
-            row.next = [*on, *steps]
+            mine = first, f.add(first, each)
+            row.next = [*on, *self._steps(f, *mine, row.carry[len(kinds) :], self.turns)]
         done = f.times(each, self.rows)
         return self._steps(f, done, depth, row.results[len(kinds) :])[2:]
 
@@ -181,14 +181,24 @@ class Tile:
                 spot = run * calls.stride + n * (LINE // self.type.bits)
                 prefetch(f, f.at(at, spot, self.type), near=near)
 
-    def _steps(self, f: Fn, low: Int, high: Int, ends: list[Val]) -> list[Val]:
+    def _whole(self, f: Fn, steps: Val) -> Val:
+        """As many of some steps as fill turns of the loop."""
+        turns = f.const(I64, self.turns)
+        return steps if self.turns == 1 else f.mul(f.div(steps, turns), turns)
+
+    def _all(self, f: Fn, depth: Val, ends: list[Val]) -> list[Val]:
+        """All steps of k: in turns of several, and those left one by one."""
+        if self.turns == 1:
+            return self._steps(f, 0, depth, ends)
+        whole = self._whole(f, depth)
+        return self._steps(f, whole, depth, self._steps(f, 0, whole, ends, self.turns))
+
+    def _steps(self, f: Fn, low: Int, high: Int, ends: list[Val], turns: int = 1) -> list[Val]:
         """Some steps of k; what goes round are places in a and b, and sums."""
-        with f.loop(low, high, carry=ends) as loop:
-            a, b, *sums = loop.carry
+        with f.loop(low, high, turns, carry=ends) as loop:
             if self.ahead:
                 self._call_ahead(f, loop.i)
-            self._step(f, a, b, loop.i, sums)
-            loop.next = [f.at(a, self.a[1], self.type), f.at(b, self.b, self.type), *sums]
+            loop.next = self._written(f, turns, loop.carry, loop.i)
         return list(loop.results)
 
     def _few(self, f: Fn, ends: list[Val]) -> list[Val]:
@@ -201,11 +211,11 @@ class Tile:
             loop.next = self._written(f, turns, loop.carry)
         return list(loop.results)
 
-    def _written(self, f: Fn, turns: int, ends: list[Val]) -> list[Val]:
-        """Steps without an index, with which loads would be instructions of their own."""
+    def _written(self, f: Fn, turns: int, ends: Sequence[Val], first: Int = 0) -> list[Val]:
+        """Steps from places that move on, as loads with an index take two instructions."""
         a, b, *sums = ends
         for n in range(turns):
-            self._step(f, a, b, f.integer(n), sums)
+            self._step(f, a, b, f.integer(f.plus(first, n)), sums)
             a, b = f.at(a, self.a[1], self.type), f.at(b, self.b, self.type)
         return [a, b, *sums]
 

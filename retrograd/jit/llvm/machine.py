@@ -29,6 +29,7 @@ class Machine:
     cores: int = field(default_factory=cpus)  # how work is shared out, which changes no bits
     tune: str = ""  # the CPU by whose timetable instructions are put in order, if another
     told: bool = True  # whether what is read in order is read faster if it is called for
+    narrow: bool = False  # whether it takes in four instructions a cycle: each one counts
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of `itemsize` bytes in a vector."""
@@ -37,6 +38,7 @@ class Machine:
 
 _X86 = "x86_64-unknown-linux-gnu"
 _TUNED = "sapphirerapids"
+_NARROW = ["haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "cooperlake"]
 _KINDS = {
     "avx512": (
         "skylake-avx512",
@@ -87,11 +89,11 @@ def host() -> Machine:
             # With LLVM's timetable of AMD's CPUs, loads come so early that registers run out:
             # sums of some convolutions went through memory, a third of their speed.
             tune = _TUNED if amd else ""
-            return Machine(
-                "avx512", triple, cpu, flat, 64, 32, True, True, tune=tune, told=not amd
-            )
+            kind = "avx512", triple, cpu, flat, 64, 32, True, True
+            return Machine(*kind, tune=tune, told=not amd, narrow=cpu in _NARROW)
         if features.get("avx2") and features.get("fma"):
-            return Machine("avx2", triple, cpu, flat, 32, 16, True, False, told=not amd)
+            kind = "avx2", triple, cpu, flat, 32, 16, True, False
+            return Machine(*kind, told=not amd, narrow=cpu in _NARROW)
         return Machine("sse2", triple, cpu, flat, 16, 16, bool(features.get("fma")), False)
     return Machine("neon", triple, cpu, flat, 16, 32, True, False)
 
