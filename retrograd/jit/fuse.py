@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from retrograd.jit.group import Builder, Built, Group, is_cut, row_shapes
+from retrograd.jit.group import Builder, Built, Group, is_cut, row_shapes, straight
 from retrograd.jit.in_place import free, replaced
 from retrograd.jit.loops.analyse import expressions
 from retrograd.jit.loops.arrays import Array, stored
@@ -364,6 +364,7 @@ class Fusion:
         built = step.built
         if not wanted.issuperset(step.roots):
             built = Builder(self, Frame(*step.frame), step.roots, wanted).build()
+        built = straight(self, step, built, wanted)
         nodes = [self.maker[v][0] for v in step.roots]
         return Loops(built.kernel, nodes, sorted(built.reads), built.stores)
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.jit.loops.analyse import expressions
 from retrograd.jit.loops.arrays import Array, stored
+from retrograd.jit.loops.cut import finer, pieces
 from retrograd.jit.loops.expr import CHECKS, Buffer, For, Kernel, Store
-from retrograd.jit.loops.index import flat
+from retrograd.jit.loops.index import flat, unflat
 from retrograd.jit.loops.merge import merged
 from retrograd.jit.loops.record import Frame, MismatchError, Out
 from retrograd.jit.lowering import INLINE, Lowering
@@ -17,7 +18,7 @@ from retrograd.jit.lowering import INLINE, Lowering
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Builder", "Built", "Group", "Loops", "is_cut", "row_shapes"]
+__all__ = ["Builder", "Built", "Group", "Loops", "is_cut", "row_shapes", "straight"]
 
 Loops = tuple[tuple[int, ...], tuple[int, ...]]  # a shape, and which of its axes are inner
 
@@ -98,13 +99,14 @@ class Builder:
 
     def _plain(self, v: int) -> None:
         """An elementwise root: at every turn of the inner loops, or once a row."""
-        spec = self.fusion.graph.specs[v]
+        spec, frame = self.fusion.graph.specs[v], self.frame
         array = self.fusion.array(v, self.low, self.known)
-        cut = is_cut((self.frame.shape, self.frame.inner), (spec.shape, ()))
-        full = spec.shape == self.frame.shape or cut
-        index = self.frame.index if full else self.frame.row(spec.shape)
+        cut = is_cut((frame.shape, frame.inner), (spec.shape, ()))
+        cut = cut or (not frame.inner and finer(frame.shape, spec.shape))
+        full = spec.shape == frame.shape or cut
+        index = frame.index if full else frame.row(spec.shape)
         if cut:
-            index = (flat(index, self.frame.shape),)
+            index = unflat(flat(index, frame.shape), spec.shape)
         if not full and spec.shape not in row_shapes(self.frame.shape, self.frame.inner):
             raise MismatchError
         e = array.at(index)
@@ -148,6 +150,17 @@ class Builder:
             if v in self.wanted:
                 store = Store(self._buffer(v), flat(index, spec.shape), out.value)
                 self.low.k.body.append(store)
+
+
+def straight(fusion: Any, group: Group, built: Built, wanted: set[int]) -> Built:
+    """The kernel of a group with its loops cut where indices cut them, if that can be."""
+    found = built
+    while not group.frame[1] and (shape := pieces(found.kernel)):
+        try:
+            found = Builder(fusion, Frame(shape), group.roots, wanted).build()
+        except MismatchError:
+            return built
+    return found
 
 
 def _refused(_: Any) -> Any:

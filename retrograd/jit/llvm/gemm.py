@@ -27,6 +27,7 @@ LINE = 64  # bytes of a cache line
 LONG = 128  # steps of k: rows that the hardware does not call for in time
 SHORT = 32  # steps of k that are written out: of so few, a loop would be a quarter of the work
 TWICE = 2  # steps of k in a turn, where what the loop itself takes would be missed
+SPARE = 4  # registers beside sums and vectors of b: with fewer, sums of two steps go to memory
 KERNEL = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 
 
@@ -303,7 +304,12 @@ class _Writer(Operands):
         soon = plan.pack_a and self.f.machine.told
         shape = t, height, width, a, b, c
         tile = Tile(*shape, *tails, *flags, calls, beside, self.lines, depth=few, soon=soon)
-        return (replace(tile, turns=TWICE) if narrow else tile).write(self.f.module)
+        twice = narrow and (soon or self._roomy(height, width))
+        return (replace(tile, turns=TWICE) if twice else tile).write(self.f.module)
+
+    def _roomy(self, height: int, width: int) -> bool:
+        """Whether LLVM may load early for several steps and still hold all sums."""
+        return height * width + width + SPARE <= self.f.machine.registers
 
     def _finish(self, c: Val, batch: Val, part: _Part) -> None:
         """Apply the epilogue to a tile."""
