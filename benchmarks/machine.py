@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from retrograd.jit.llvm.machine import chosen
+from retrograd.jit.llvm.machine import NARROW, chosen
 
 
 def machine() -> dict[str, str]:
@@ -17,6 +17,7 @@ def machine() -> dict[str, str]:
 
     return {
         "processor": processor(),
+        "core": chosen().cpu,
         "vectors": chosen().name,
         "threads": "2",
         "system": platform.system(),
@@ -27,10 +28,10 @@ def machine() -> dict[str, str]:
     }
 
 
-def kind(processor: str, vectors: str) -> str:
-    """Of a CPU: who made it, and its vectors, such as "AMD avx512"."""
+def kind(processor: str, core: str, vectors: str) -> str:
+    """Of a CPU: who made it, whether its core is narrow, and its vectors: "AMD avx512"."""
     maker = processor.replace("(", " ").partition(" ")[0]
-    return f"{maker} {vectors}"
+    return f"{maker} narrow {vectors}" if core in NARROW else f"{maker} {vectors}"
 
 
 def processor() -> str:

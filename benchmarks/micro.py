@@ -129,7 +129,8 @@ class Race:
     def _why(self, share: float) -> str:
         if share >= AIMS[bool(self.kernel.memory)]:
             return ""
-        reasons = KERNELS.get(machine.kind(machine.processor(), chosen().name), {})
+        mine = chosen()
+        reasons = KERNELS.get(machine.kind(machine.processor(), mine.cpu, mine.name), {})
         names = (n for n in reasons if self.kernel.name.startswith(n))
         return reasons.get(next(names, ""), "not known")
 

@@ -42,7 +42,9 @@ class Results:
     def kind(self) -> str:
         """Of the machine's CPU."""
         about = self.load("machine")
-        return kind(about["processor"], about["vectors"]) if about else ""
+        return (
+            kind(about["processor"], about.get("core", ""), about["vectors"]) if about else ""
+        )
 
     def save(self, name: str, found: Any) -> None:
         """Write what was found."""
@@ -234,7 +236,9 @@ def _elsewhere() -> list[str]:
         results = Results.of(name)
         about, rows = results.load("machine"), results.steps()
         if about and rows:
-            machine = f"{about['processor']} with {about['vectors']}"
+            machine = ", ".join(
+                about[n] for n in ("processor", "core", "vectors") if n in about
+            )
             page = f"benchmarks/others/{name}/results.md"
             text += [f"On another machine, an [{machine}]({page}): {_ahead(rows)}.", ""]
     return text

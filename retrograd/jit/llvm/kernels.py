@@ -1,36 +1,14 @@
-"""Ops that have kernels of their own: what to write for each, instead of its composition."""
+"""Ops that have kernels of their own: what to write for each, instead of its composition.
+
+A program needs few of them, and to load all takes longer than to compile a small one: each is
+loaded when an op asks for it.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from retrograd.jit.llvm.attention_kernels import AttentionGradKernels, AttentionKernels
-from retrograd.jit.llvm.causal_kernels import CausalBackKernels, CausalKernels
-from retrograd.jit.llvm.cholesky_kernels import CholeskyGradKernels, CholeskyKernels
-from retrograd.jit.llvm.conv_kernels import ConvKernels
-from retrograd.jit.llvm.ctc_kernels import CtcBackKernels, CtcKernels
-from retrograd.jit.llvm.fft_kernels import FourierKernels
-from retrograd.jit.llvm.lu_cofactors import CofactorsKernels
-from retrograd.jit.llvm.lu_determinant import DetKernels, SlogdetKernels
-from retrograd.jit.llvm.lu_kernels import InvKernels, SolveKernels
-from retrograd.jit.llvm.nearest_kernels import NearestKernels
-from retrograd.jit.llvm.pair_sums import PairPullKernels, PairSumKernels
-from retrograd.jit.llvm.pairs import PairsKernels
-from retrograd.jit.llvm.pooling_kernels import PoolKernels, SpanKernels
-from retrograd.jit.llvm.qr_kernels import QrKernels
-from retrograd.jit.llvm.rank_kernels import RankKernels
-from retrograd.jit.llvm.recurrent import RecurrentGradKernels, RecurrentKernels
-from retrograd.jit.llvm.selective_kernels import ScanBackKernels, ScanKernels
-from retrograd.jit.llvm.ssd_kernels import (
-    DoubleBackKernels,
-    DoubleKernels,
-    SingleBackKernels,
-    SingleKernels,
-    SsdBackKernels,
-    SsdKernels,
-)
-from retrograd.jit.llvm.topk_kernels import TopkKernels
-from retrograd.jit.llvm.triangle_kernels import TriangleKernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,47 +19,55 @@ if TYPE_CHECKING:
 
 __all__ = ["KERNELS", "kernels_of"]
 
-# By what an op says its kernels are (`Op.native`).
-KERNELS: dict[str, type[Kernels]] = {
-    "attention": AttentionKernels,
-    "attention back": AttentionGradKernels,
-    "causal convolution": CausalKernels,
-    "causal convolution back": CausalBackKernels,
-    "cholesky back": CholeskyGradKernels,
-    "cholesky factor": CholeskyKernels,
-    "convolution": ConvKernels,
-    "ctc": CtcKernels,
-    "ctc back": CtcBackKernels,
-    "determinant": DetKernels,
-    "double ssd": DoubleKernels,
-    "double ssd back": DoubleBackKernels,
-    "householder": QrKernels,
-    "inverse": InvKernels,
-    "largest few": TopkKernels,
-    "minors": CofactorsKernels,
-    "nearest points": NearestKernels,
-    "pair sums": PairSumKernels,
-    "pair sums back": PairPullKernels,
-    "pairs within": PairsKernels,
-    "pool": PoolKernels,
-    "ranks": RankKernels,
-    "recurrent": RecurrentKernels,
-    "recurrent back": RecurrentGradKernels,
-    "selective scan": ScanKernels,
-    "selective scan back": ScanBackKernels,
-    "signed logarithm of determinant": SlogdetKernels,
-    "single ssd": SingleKernels,
-    "single ssd back": SingleBackKernels,
-    "span": SpanKernels,
-    "ssd": SsdKernels,
-    "ssd back": SsdBackKernels,
-    "system": SolveKernels,
-    "transform": FourierKernels,
-    "triangle": TriangleKernels,
+# By what an op says its kernels are (`Op.native`): the module and the class.
+KERNELS = {
+    "attention": ("attention_kernels", "AttentionKernels"),
+    "attention back": ("attention_kernels", "AttentionGradKernels"),
+    "causal convolution": ("causal_kernels", "CausalKernels"),
+    "causal convolution back": ("causal_kernels", "CausalBackKernels"),
+    "cholesky back": ("cholesky_kernels", "CholeskyGradKernels"),
+    "cholesky factor": ("cholesky_kernels", "CholeskyKernels"),
+    "convolution": ("conv_kernels", "ConvKernels"),
+    "ctc": ("ctc_kernels", "CtcKernels"),
+    "ctc back": ("ctc_kernels", "CtcBackKernels"),
+    "determinant": ("lu_determinant", "DetKernels"),
+    "double ssd": ("ssd_kernels", "DoubleKernels"),
+    "double ssd back": ("ssd_kernels", "DoubleBackKernels"),
+    "householder": ("qr_kernels", "QrKernels"),
+    "inverse": ("lu_kernels", "InvKernels"),
+    "largest few": ("topk_kernels", "TopkKernels"),
+    "minors": ("lu_cofactors", "CofactorsKernels"),
+    "nearest points": ("nearest_kernels", "NearestKernels"),
+    "pair sums": ("pair_sums", "PairSumKernels"),
+    "pair sums back": ("pair_sums", "PairPullKernels"),
+    "pairs within": ("pairs", "PairsKernels"),
+    "pool": ("pooling_kernels", "PoolKernels"),
+    "ranks": ("rank_kernels", "RankKernels"),
+    "recurrent": ("recurrent", "RecurrentKernels"),
+    "recurrent back": ("recurrent", "RecurrentGradKernels"),
+    "selective scan": ("selective_kernels", "ScanKernels"),
+    "selective scan back": ("selective_kernels", "ScanBackKernels"),
+    "signed logarithm of determinant": ("lu_determinant", "SlogdetKernels"),
+    "single ssd": ("ssd_kernels", "SingleKernels"),
+    "single ssd back": ("ssd_kernels", "SingleBackKernels"),
+    "span": ("pooling_kernels", "SpanKernels"),
+    "ssd": ("ssd_kernels", "SsdKernels"),
+    "ssd back": ("ssd_kernels", "SsdBackKernels"),
+    "system": ("lu_kernels", "SolveKernels"),
+    "transform": ("fft_kernels", "FourierKernels"),
+    "triangle": ("triangle_kernels", "TriangleKernels"),
 }
 
 
 def kernels_of(op: Op, specs: Sequence[Spec]) -> type[Kernels] | None:
     """The kernels that an op on such operands is written as, if it has its own."""
-    found = KERNELS.get(op.native)
-    return found if found and found.takes(op, specs) else None
+    if op.native not in KERNELS:
+        return None
+    found = _loaded(op.native)
+    return found if found.takes(op, specs) else None
+
+
+@lru_cache
+def _loaded(native: str) -> type[Kernels]:
+    module, name = KERNELS[native]
+    return getattr(import_module(f"retrograd.jit.llvm.{module}"), name)

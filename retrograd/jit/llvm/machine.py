@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 from retrograd.core.errors import ArgumentError
 from retrograd.jit.cpus import cpus
 
-__all__ = ["Machine", "chosen", "here", "host", "named", "running", "runs_here"]
+__all__ = ["NARROW", "Machine", "chosen", "here", "host", "named", "running", "runs_here"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Machine:
 
 _X86 = "x86_64-unknown-linux-gnu"
 _TUNED = "sapphirerapids"
-_NARROW = ["haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "cooperlake"]
+NARROW = ["haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "cooperlake"]
 _KINDS = {
     "avx512": (
         "skylake-avx512",
@@ -90,10 +90,10 @@ def host() -> Machine:
             # sums of some convolutions went through memory, a third of their speed.
             tune = _TUNED if amd else ""
             kind = "avx512", triple, cpu, flat, 64, 32, True, True
-            return Machine(*kind, tune=tune, told=not amd, narrow=cpu in _NARROW)
+            return Machine(*kind, tune=tune, told=not amd, narrow=cpu in NARROW)
         if features.get("avx2") and features.get("fma"):
             kind = "avx2", triple, cpu, flat, 32, 16, True, False
-            return Machine(*kind, told=not amd, narrow=cpu in _NARROW)
+            return Machine(*kind, told=not amd, narrow=cpu in NARROW)
         return Machine("sse2", triple, cpu, flat, 16, 16, bool(features.get("fma")), False)
     return Machine("neon", triple, cpu, flat, 16, 32, True, False)
 
