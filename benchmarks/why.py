@@ -21,6 +21,12 @@ STEPS: dict[str, dict[str, str]] = {
         "f2": "A first call does the work of a step, which takes 0.20 s here at best; f1, the "
         "same program for other sizes, takes 0.05 s in all.",
     },
+    "Intel narrow avx512": {
+        "e2": "0.13 s of it are a step, which a first call does too; e1, the same program for "
+        "fewer steps, takes 0.15 s in all. Neighbours were busy in most minutes (see micro).",
+        "f2": "0.31 s of it are a step; f1, the same program for other sizes, takes 0.10 s.",
+        "j": "0.302 s, of which a step, which a first call does too, is 0.08 s at best.",
+    },
     "AMD avx2": dict.fromkeys(("b", "e2", "e4", "e6", "g", "j", "p"), SLOW)
     | {
         "c2": f"{SLOW} torch.compile took half of what it took for c1: it found kernels for "
@@ -71,4 +77,28 @@ INTEL = {
     "of those tried: with 2 squares below each other up to 2 % less, with 3, 5 or 8 a tenth to "
     "a fifth less; staggered, or called for further ahead, the same",
 }
-KERNELS: dict[str, dict[str, str]] = {"AMD avx512": AMD, "Intel avx512": INTEL}
+BUSY = (
+    "a core takes in four instructions a cycle, and in most minutes two, as if a neighbour ran "
+    "on its other thread: then the tile alone, all in the first cache, has 0.50 to 0.57 of the "
+    "peak, MKL's products 0.52, chains of multiply-adds 0.83 to 0.9; in quiet ones it has 1. "
+)
+NARROW = {
+    "GEMM 512^3 t": f"{BUSY}A is read where it is: the lines of its steps are 2 KiB apart, in "
+    "two sets of the first cache. Packed, with the same blocks of k, 7 to 9 % less in turns; "
+    "to fix: pack from 256 rows on",
+    "GEMM 1024": f"{BUSY}Without packing B 6 % less, without packing and calls 9 to 14 %; "
+    "tiles of 6 x 4, calls for other lines, and none, are slower",
+    "GEMM 2048": f"{BUSY}Without packing B up to 4 % less",
+    "GEMM": f"{BUSY}One thread alone reached 0.95 of its peak",
+    "batched GEMM": f"{BUSY}Products of 16 and 32 go through most of the second cache of 1 MB, "
+    "with few steps of k between loads and stores; not profiled further",
+    "conv 3x3": f"{BUSY}By weights 26 of 47 instructions multiply and add; to fix: two pixels "
+    "in a turn",
+    "transpose": "its limit was reached in a fast second: in turns with it alone copies had "
+    "20.5 GB/s and this kernel 19.4",
+}
+KERNELS: dict[str, dict[str, str]] = {
+    "AMD avx512": AMD,
+    "Intel avx512": INTEL,
+    "Intel narrow avx512": NARROW,
+}
