@@ -101,13 +101,12 @@ class Builder:
         """An elementwise root: at every turn of the inner loops, or once a row."""
         spec, frame = self.fusion.graph.specs[v], self.frame
         array = self.fusion.array(v, self.low, self.known)
-        cut = is_cut((frame.shape, frame.inner), (spec.shape, ()))
-        cut = cut or (not frame.inner and finer(frame.shape, spec.shape))
-        full = spec.shape == frame.shape or cut
+        alike = spec.shape == frame.shape
+        full = alike or self._cut(spec.shape)
         index = frame.index if full else frame.row(spec.shape)
-        if cut:
+        if full and not alike:
             index = unflat(flat(index, frame.shape), spec.shape)
-        if not full and spec.shape not in row_shapes(self.frame.shape, self.frame.inner):
+        if not full and spec.shape not in row_shapes(frame.shape, frame.inner):
             raise MismatchError
         e = array.at(index)
         self._settle(v, index, e)
@@ -117,6 +116,11 @@ class Builder:
                 self.low.k.body.append(For(self.frame.inner_axes, [store], reverse=False))
             else:
                 self.low.k.body.append(store)
+
+    def _cut(self, shape: tuple[int, ...]) -> bool:
+        """Whether the loops are those of an array of a shape, with some of its axes cut."""
+        whole = self.frame.shape, self.frame.inner
+        return is_cut(whole, (shape, ())) or (not whole[1] and finer(whole[0], shape))
 
     def _settle(self, v: int, index: Any, e: Any) -> None:
         """Inside this kernel a root is its number, at the kernel's own index alone."""
