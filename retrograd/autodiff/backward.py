@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.autodiff.pull import Pass, consumed, face, outside
+from retrograd.autodiff.pull import Pass, consumed, outside
+from retrograd.autodiff.shown import Shown, public, seeded
 from retrograd.core.errors import DerivativeError, DtypeError, ShapeError, TraceError
 from retrograd.core.interpret import EVAL, PURE, Eval, Interpreter, Watcher, current, using
 from retrograd.core.op import FUNCTIONS, Op, function
@@ -49,7 +50,7 @@ def backward(
         leaf_done=finish.done if finish.early else None,
     )
     with using(_recording(level) if create_graph else level.pure()):
-        found = walk.run([(node, seed.array if raw else seed)])
+        found = walk.run([(node, seeded(node, seed, raw=raw))])
     if any(isinstance(leaf, Primal) for leaf in found):
         raise TraceError(
             "backward: this tensor depends on one of grad or vjp that is used after that "
@@ -93,9 +94,9 @@ class _Finish:
 
     def done(self, leaf: Node, g: Any) -> None:
         assert isinstance(leaf, Leaf)
-        g = g if isinstance(g, Tensor) else Tensor(np.asarray(g))
+        g = g if isinstance(g, (Tensor, Shown)) else Tensor(np.asarray(g))
         with using(PURE if g._node is None else EVAL):
-            g = face(g)
+            g = public(g)
             if self.accumulate and leaf.grad is not None:
                 g = leaf.grad + g
         leaf.grad = g
@@ -116,8 +117,7 @@ def _seed(tensor: Tensor, gradient: Any) -> Tensor:
         raise ShapeError(
             f"backward: the gradient of {tensor.spec} must have that shape; got {g.spec}"
         )
-    g = g if g.dtype == tensor.dtype else FUNCTIONS["astype"](g, tensor.dtype)
-    return face(g)
+    return g if g.dtype == tensor.dtype else FUNCTIONS["astype"](g, tensor.dtype)
 
 
 @contextmanager

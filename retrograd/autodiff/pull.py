@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retrograd.autodiff.shown import Shown, adjoint, face, public
 from retrograd.core import dtype as dt
 from retrograd.core import replay
 from retrograd.core.errors import DerivativeError, OpError, RetrogradError
@@ -81,7 +82,8 @@ class Pass:
                 g, parents, kept = grads.pop(node), node.parents, node.kept
                 if node.extras is not None:
                     g = self._hooked(node, g)
-                if simple and type(node) is Node and kept is not None and node.region is None:
+                usual = type(node) is Node and type(g) is not Shown and node.region is None
+                if simple and usual and kept is not None:
                     try:
                         found = node.recipe.pull(node.op, g, kept, len(parents))
                     except RetrogradError as error:
@@ -147,7 +149,10 @@ class Pass:
             kept = self._kept(node)
             if self.account is not None:
                 self.account.before_pull(node)
-            found = node.recipe.pull(node.op, g, kept, len(node.parents))
+            if type(g) is Shown:
+                found = (adjoint(node, g),)
+            else:
+                found = node.recipe.pull(node.op, g, kept, len(node.parents))
             if self.account is not None:
                 self.account.after_pull(found)
         except RetrogradError as error:
@@ -227,7 +232,7 @@ class Pass:
             if found is not None:
                 g = found.array if self.raw else found
         if extras.retain:
-            extras.grad = outside(_public, g)
+            extras.grad = outside(public, g)
         return g
 
     def _leaf(self, node: Node) -> None:
@@ -286,19 +291,9 @@ def outside(f: Callable[..., Any], *args: Any) -> Any:
         return f(*args)
 
 
-def _public(g: Any) -> Tensor:
-    """A cotangent as the faces show it: a tensor, conjugated where it is complex."""
-    return face(g if isinstance(g, Tensor) else Tensor(np.asarray(g)))
-
-
-def face(g: Any) -> Any:
-    """Between the rules' plain transposes and PyTorch's convention: conjugate complex ones."""
-    return FUNCTIONS["conj"](g) if g.dtype.kind == "c" else g
-
-
 def _ask(hook: Callable[[Tensor], Any], g: Any, node: Node) -> Tensor | None:
     """The cotangent that a hook puts in place of g, if it returns one."""
-    found = hook(_public(g))
+    found = hook(public(g))
     if found is None:
         return None
     found = FUNCTIONS["lift"](found)

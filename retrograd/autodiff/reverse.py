@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.autodiff.pull import Pass, face
+from retrograd.autodiff.pull import Pass
+from retrograd.autodiff.shown import face
 from retrograd.core import dtype as dt
 from retrograd.core import tree
 from retrograd.core.errors import DerivativeError, ShapeError

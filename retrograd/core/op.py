@@ -235,7 +235,12 @@ class Elementwise(Op):
 
 
 class Linear(Op):
-    """Linear in its inputs together: `transpose` is written, the jvp is the op itself."""
+    """Linear in its inputs together: `transpose` is written, the jvp is the op itself.
+
+    Where conj(transpose(conj(g), x)) of complex numbers is as easy, `adjoint(g, x)` says it.
+    """
+
+    adjoint: ClassVar[Callable[..., Any] | None] = None
 
     @classmethod
     def _ahead(cls, mask: int) -> Recipe | None:
@@ -285,7 +290,7 @@ def op(cls: type[T]) -> type[T]:
 
 
 _PARTS = frozenset(
-    {"batch", "expand", "forward", "jvp", "lower", "save", "shape", "slope", "vjp"}
+    {"adjoint", "batch", "expand", "forward", "jvp", "lower", "save", "shape", "slope", "vjp"}
 )
 
 

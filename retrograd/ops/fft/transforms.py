@@ -112,7 +112,15 @@ class Fourier(Transform):
         return library("ifftn" if self.inverse else "fftn", x, axes=self.axes, norm=self.norm)
 
     def transpose(self, g, x: Spec):
-        found = apply(self, g)
+        return self._of(self, g, x)
+
+    def adjoint(self, g, x):
+        """The transpose between conjugates: the transform the other way, as large."""
+        return self._of(Fourier(self.axes, SWAPPED[self.norm], not self.inverse), g, x)
+
+    @staticmethod
+    def _of(op: Fourier, g: Any, x: Any) -> Any:
+        found = apply(op, g)
         return found if x.dtype.kind == "c" else complex_.real(found)
 
     @staticmethod
@@ -153,10 +161,14 @@ class RealFourier(Transform):
         return library("rfftn", x, axes=self.axes, norm=self.norm)
 
     def transpose(self, g, x: Spec):
+        return self.adjoint(complex_.conj(g), x)
+
+    def adjoint(self, g, x):
+        """The transpose of conjugates; what it makes is real."""
         axis = self.axes[-1]
         length = x.shape[axis]
         back = InverseRealFourier(self.axes, SWAPPED[self.norm], length)
-        return apply(back, weighted(complex_.conj(g), axis, length, 0.5))
+        return apply(back, weighted(g, axis, length, 0.5))
 
     @staticmethod
     def samples(rng):
