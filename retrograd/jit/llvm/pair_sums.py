@@ -27,6 +27,10 @@ __all__ = ["PairPullKernels", "PairSumKernels"]
 
 BLOCK = 256  # points that are summed apart: long sums lose fewer places
 DEEP = 1024  # coordinates, at most
+# Coordinates that are code each: their places are then constants. With an index beside, older
+# Intel processors take a number of memory in as an instruction of its own.
+FEW = 32
+PULLED = 5  # other points whose differences, which a pull-back uses twice, may stay near
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +125,8 @@ class Walk:
         (self.own, self.other), self.depth, self.type = points, depth, t
         self.lanes = f.machine.lanes(t.bits // 8)
         self.wide = t.by(self.lanes)
-        self.abreast = max(2, f.machine.registers // 4)  # other points that come at a time
+        many = max(2, f.machine.registers // 4)
+        self.abreast = min(PULLED, many) if self.pulls else many  # other points at a time
         self.factors = factors
         row = depth * self.lanes  # coordinates of the own points
         self.scratch = 3 * row * t.bits // 8
@@ -244,12 +249,26 @@ class Walk:
     def _far(self, points: Val, many: int) -> list[Val]:
         """The squared distances of the own points and some others."""
         f = self.f
-        with f.loop(0, self.depth, carry=[f.zero(self.wide)] * many) as k:
-            apart = self._apart(points, k.i, many)
-            k.next = [f.fma(a, a, far) for a, far in zip(apart, k.carry, strict=True)]
+
+        def more(k: Int, far: Sequence[Val]) -> list[Val]:
+            apart = self._apart(points, k, many)
+            return [f.fma(a, a, so_far) for a, so_far in zip(apart, far, strict=True)]
+
+        return self._by_coordinate(more, [f.zero(self.wide)] * many)
+
+    def _by_coordinate(
+        self, do: Callable[[Int, Sequence[Val]], list[Val]], carry: Sequence[Val] = ()
+    ) -> list[Val]:
+        """Do it for each coordinate, with what the one before left."""
+        if self.depth <= FEW:
+            for n in range(self.depth):
+                carry = do(n, carry)
+            return list(carry)
+        with self.f.loop(0, self.depth, carry=carry) as k:
+            k.next = do(k.i, k.carry)
         return k.results
 
-    def _apart(self, points: Val, k: Val, many: int) -> list[Val]:
+    def _apart(self, points: Val, k: Int, many: int) -> list[Val]:
         """The own points' coordinate less that of some others."""
         f, t = self.f, self.type
         mine = f.load(self.wide, f.at(self.here, f.times(k, self.lanes), t))
@@ -286,9 +305,13 @@ class Walk:
     def _pull(self, points: Val, slopes: Sequence[Val]) -> None:
         """Add the differences to some others, each by its slope."""
         f = self.f
-        with f.loop(0, self.depth) as k:
-            to = f.at(self.part, f.times(k.i, self.lanes), self.type)
+
+        def add(k: Int, _: Sequence[Val]) -> list[Val]:
+            to = f.at(self.part, f.times(k, self.lanes), self.type)
             total = f.load(self.wide, to)
-            for slope, apart in zip(slopes, self._apart(points, k.i, len(slopes)), strict=True):
+            for slope, apart in zip(slopes, self._apart(points, k, len(slopes)), strict=True):
                 total = f.fma(slope, apart, total)
             f.store(total, to)
+            return []
+
+        self._by_coordinate(add)
