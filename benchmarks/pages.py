@@ -64,11 +64,22 @@ class Results:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Rows as Markdown."""
+    """Rows as Markdown. Reasons, which several rows may share, are notes below it."""
     heads = list(rows[0])
+    notes = list(dict.fromkeys(r[h] for r in rows for h in heads if _is_reason(h) and r[h]))
+
+    def cell(row: dict[str, Any], head: str) -> str:
+        said = row[head]
+        return f"({notes.index(said) + 1})" if _is_reason(head) and said else str(said)
+
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(str(r[h]) for h in heads) + " |" for r in rows]
-    return "\n".join(lines)
+    lines += ["| " + " | ".join(cell(r, h) for h in heads) + " |" for r in rows]
+    below = [f"{n}. {text[0].upper()}{text[1:]}." for n, text in enumerate(notes, 1)]
+    return "\n".join(lines + (["", *below] if below else []))
+
+
+def _is_reason(head: str) -> bool:
+    return head.startswith("why")
 
 
 # -- training steps --------------------------------------------------------------------------

@@ -77,19 +77,19 @@ INTEL = {
     "of those tried: with 2 squares below each other up to 2 % less, with 3, 5 or 8 a tenth to "
     "a fifth less; staggered, or called for further ahead, the same",
 }
-BUSY = (
-    "a core takes in four instructions a cycle, and in most minutes two, as if a neighbour ran "
-    "on its other thread: then the tile alone, all in the first cache, has 0.50 to 0.57 of the "
-    "peak, MKL's products 0.52, chains of multiply-adds 0.83 to 0.9; in quiet ones it has 1. "
-)
+BUSY = "busy neighbours, as for 256^3. "
 NARROW = {
+    "GEMM 256": "a core takes in four instructions a cycle, and in most minutes two, as if a "
+    "neighbour ran on its other thread: then the tile alone, all in the first cache, has 0.50 "
+    "to 0.57 of the peak, MKL's products 0.52, chains of multiply-adds 0.83 to 0.9; in quiet "
+    "ones it has 1. One thread alone reached 0.95 of its peak",
     "GEMM 512^3 t": f"{BUSY}A is read where it is: the lines of its steps are 2 KiB apart, in "
     "two sets of the first cache. Packed, with the same blocks of k, 7 to 9 % less in turns; "
     "to fix: pack from 256 rows on",
     "GEMM 1024": f"{BUSY}Without packing B 6 % less, without packing and calls 9 to 14 %; "
     "tiles of 6 x 4, calls for other lines, and none, are slower",
     "GEMM 2048": f"{BUSY}Without packing B up to 4 % less",
-    "GEMM": f"{BUSY}One thread alone reached 0.95 of its peak",
+    "GEMM": BUSY.rstrip(". "),
     "batched GEMM": f"{BUSY}Products of 16 and 32 go through most of the second cache of 1 MB, "
     "with few steps of k between loads and stores; not profiled further",
     "conv 3x3": f"{BUSY}By weights 26 of 47 instructions multiply and add; to fix: two pixels "
