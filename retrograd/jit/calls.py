@@ -35,22 +35,22 @@ class Compiled:
         from retrograd.jit import execute  # noqa: PLC0415
         from retrograd.jit.compile import compiled  # noqa: PLC0415
 
-        self.lowered, self.call = lowered, lowered.call
+        self.lowered, self.call, f = lowered, lowered.call, lowered.f
         self.leaves = self.call.data
         self.donated = [i for i, x in enumerate(self.leaves) if x.donated]
-        self.limit = Limit.of(lowered.f)
+        self.limit = Limit.of(f)
         self.program = compiled(
-            lowered.graph, tuple(self.donated), limit=self.limit, fast=lowered.f.fast_math
+            lowered.graph, tuple(self.donated), limit=self.limit, fast=f.fast_math
         )
         limit = self.limit
         most = (limit.threads, limit.spill) if limit is not None else ()
-        self.execute = execute.Executable(self.program, lowered.f.threads, *most)
+        self.execute = execute.Executable(self.program, f.threads, *most, fast=f.fast_math)
         self.results = lowered.results
         self.captured = lowered.captured
         self.tracked = any(t.requires_grad for t in self.captured)
         outputs = self.program.outputs
         self.passing = [(k, i) for k, i in enumerate(outputs) if i < len(self.leaves)]
-        self.deferred, self.dead = execute.deferred, Dead(lowered.f.who)
+        self.deferred, self.dead = execute.deferred, Dead(f.who)
         self.calls = 0  # that were read the long way
         self._shortcut: Any = None
         self._hidden: tuple[list[Any], list[Any], list[int]] = ([], [], [])

@@ -126,7 +126,7 @@ class Derivative:
         from retrograd.jit.execute import Executable  # noqa: PLC0415
 
         f = self.lowered.f
-        return Executable(compiled(graph, fast=f.fast_math), f.threads)
+        return Executable(compiled(graph, fast=f.fast_math), f.threads, fast=f.fast_math)
 
     # -- the rules of the op -------------------------------------------------------------------
 

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["Executable", "deferred"]
 
 
-def _host(program: Program, file: SpillFile | None, number: int, bufs: int) -> None:
+def _host(run: Executable, file: SpillFile | None, number: int, bufs: int) -> None:
     """Run a node in Python; what it raises names the user's line."""
-    call = program.hosts[number]
+    call = run.program.hosts[number]
     if file is not None and not isinstance(call, HostCall):
         _move(file, call, bufs)
         return
     try:
-        _run(call, bufs)
+        _run(call, bufs, partial(_ready, threads=run.threads, fast=run.fast))
     except RetrogradError as error:
         raise error.located(call.node.where) from error.__cause__
     except Exception as error:
@@ -58,7 +58,7 @@ def _move(file: SpillFile, call: Spill | Ahead, bufs: int) -> None:
     (file.read if call.back else file.write)(address, call.nbytes, call.at)
 
 
-def _run(call: HostCall, bufs: int) -> None:
+def _run(call: HostCall, bufs: int, ready: Callable[[Graph], Any]) -> None:
     slots = (ctypes.c_void_p * (len(call.specs) + len(call.outs))).from_address(bufs)
     given = [_seen(p, s) for p, s in zip(slots, call.specs, strict=False)]
     for a in given:
@@ -67,7 +67,7 @@ def _run(call: HostCall, bufs: int) -> None:
     token = quiet()
     try:
         stepped = getattr(call.node.op, "stepped", None)
-        found = stepped(_ready, *given) if stepped else compute(call.node.op, given)
+        found = stepped(ready, *given) if stepped else compute(call.node.op, given)
     finally:
         loud(token)
     found = found if isinstance(found, tuple) else (found,)
@@ -76,11 +76,13 @@ def _run(call: HostCall, bufs: int) -> None:
 
 
 @lru_cache(maxsize=256)
-def _ready(graph: Graph) -> Callable[[list[Any]], list[np.ndarray]]:
-    """The steps of a loop that Python leads, as a program of their own."""
+def _ready(
+    graph: Graph, threads: int | None, *, fast: bool
+) -> Callable[[list[Any]], list[np.ndarray]]:
+    """The steps of a loop that Python leads, with the options of the program around it."""
     from retrograd.jit.compile import compiled  # noqa: PLC0415  it loads LLVM
 
-    run = Executable(compiled(graph))
+    run = Executable(compiled(graph, fast=fast), threads, fast=fast)
     return lambda values: run([np.asarray(v) for v in values])  # a row may be a number
 
 
@@ -104,8 +106,10 @@ class Executable:
         threads: int | None = None,
         most: int = MAX_THREADS,
         spill: str | None = None,
+        *,
+        fast: bool = False,
     ) -> None:
-        self.program, self.threads, self.most = program, threads, most
+        self.program, self.threads, self.most, self.fast = program, threads, most, fast
         file = program.course.file if program.course else 0
         self.files = SpillFiles(spill, file) if file and spill else None
         self.given, self.outputs = program.given, program.outputs
@@ -147,7 +151,7 @@ class Executable:
         arena = arenas.take()
         block = self.block()
         at = ctypes.addressof(block)
-        poll = Poll(partial(_host, self.program, file)) if self.asks else None
+        poll = Poll(partial(_host, self, file)) if self.asks else None
         ask = poll.address if poll else 0
         main = ask if poll and get_ident() == main_thread().ident else 0
         base = arena.base

@@ -65,7 +65,7 @@ def explain(compiled: Compiled, arrays: Sequence[np.ndarray]) -> Explanation:
     once = any(effectful(n.op) for n in lowered.graph.nodes)
     threads = f.threads or get_threads()
     mine = tuple(compiled.donated)
-    ticks = _measured(Executable(program, f.threads), clock, arrays, mine, once=once)
+    ticks = _measured(Executable(program, f.threads, fast=fast), clock, arrays, mine, once=once)
     limits = _raised(measured(threads), clock.entries, ticks)
     reports = [_report(e, t, limits) for e, t in zip(clock.entries, ticks, strict=False)]
     top = sum(s.seconds for s in reports if not s.depth)
