@@ -92,7 +92,7 @@ class Pass:
                         node.kept, node.parents = None, ()
                 else:
                     found = self._pull(node, g)
-                latest = None
+                soon = None
                 for p, c in zip(parents, found, strict=True):
                     if p is None or c is None:
                         continue
@@ -100,16 +100,14 @@ class Pass:
                         c = self._fit(c, p, node)
                     if p.op is None or p in grads:
                         self._add(p, c)
-                    elif latest is None:
-                        grads[p], latest = c, p
+                    elif soon is None:
+                        grads[p], soon = c, p
                     else:
                         grads[p] = c
                         heappush(heap, (p.order, p))
                 if self.pending:
                     self._settle(parents)
-                node = (
-                    heappushpop(heap, (latest.order, latest))[1] if heap and latest else latest
-                )
+                node = heappushpop(heap, (soon.order, soon))[1] if heap and soon else soon
         self._end()
 
     def _end(self) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from retrograd.core import dtype as dt
 from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import apply, lift
-from retrograd.core.op import Linear, Op, function, op
-from retrograd.core.spec import Spec, axis_index
+from retrograd.core.op import Linear, Op, front, function, op
+from retrograd.core.spec import Spec, axis_index, same
 from retrograd.core.tensor import Tensor
 from retrograd.ops import (
     arithmetic,
@@ -172,11 +172,11 @@ class CumulativeExtremum(Op):
     def forward(self, x):
         return self.chosen.accumulate(x, axis=self.axis)
 
-    def jvp(self, dx, x):
-        return gather.take_along_axis(dx, self._places(x), axis=self.axis)
+    def jvp(self, dx, out):
+        return RunningBlame(self.axis, self.chosen is np.maximum).transpose(dx, out)
 
-    def vjp(self, g, x):
-        return apply(gather.AddAlongAxis(self.axis, x.shape[self.axis]), g, self._places(x))
+    def vjp(self, g, out):
+        return apply(RunningBlame(self.axis, self.chosen is np.maximum), g, out)
 
     def batch(self, size, args, mapped):
         return apply(type(self)(self.axis + 1), *args)
@@ -190,14 +190,10 @@ class CumulativeExtremum(Op):
                 fresh.value = False
                 out[t] = best.value
 
-    def _places(self, x):
-        return apply(RunningPlace(self.axis, self.chosen is np.maximum), x)
-
     @classmethod
-    def cases(cls, rng):
+    def samples(cls, rng):
         x = rng.permutation(12).reshape(3, 4) * 0.5
-        yield cls(1), x
-        yield cls(0), x
+        yield from ((cls(axis), x) for axis in (1, 0))
         yield cls(0), rng.normal(size=(0, 2))
         yield cls(0), rng.integers(-5, 5, (4, 3))
 
@@ -208,20 +204,12 @@ class CumulativeMax(CumulativeExtremum):
 
     chosen = np.maximum
 
-    @staticmethod
-    def samples(rng):
-        return CumulativeMax.cases(rng)
-
 
 @op
 class CumulativeMin(CumulativeExtremum):
     """The smallest up to each."""
 
     chosen = np.minimum
-
-    @staticmethod
-    def samples(rng):
-        return CumulativeMin.cases(rng)
 
 
 @op
@@ -252,8 +240,7 @@ class RunningPlace(Op):
             best, fresh, here, found = k.var(0, x), k.var(True), k.var(0), k.var(0)
             for t in walk.steps():
                 better = x[t] > best.value if self.largest else x[t] < best.value
-                better = better | ((x[t] != x[t]) & (best.value == best.value))
-                take = fresh.value | better
+                take = fresh.value | better | ((x[t] != x[t]) & (best.value == best.value))
                 best.value = k.where(take, x[t], best.value)
                 found.value = k.where(take, here.value, found.value)
                 fresh.value, here.value = False, here.value + 1
@@ -266,6 +253,52 @@ class RunningPlace(Op):
         yield RunningPlace(0, largest=False), x
         yield RunningPlace(0), np.array([1.0, np.nan, 3.0, np.nan])
         yield RunningPlace(0), rng.normal(size=(0, 2))
+
+
+@op
+class RunningBlame(Linear):
+    """x summed while each running extremum `best` lasts, put at its first place; else 0."""
+
+    axis: int
+    largest: bool = True
+    fixed = ("best",)
+
+    def shape(self, x: Spec, best: Spec) -> Spec:
+        return same("running_blame", x=x, best=best)
+
+    def forward(self, x, best):
+        places = RunningPlace(self.axis, self.largest).forward(best)
+        return gather.AddAlongAxis(self.axis, x.shape[self.axis]).forward(x, places)
+
+    def transpose(self, g, best):
+        places = apply(RunningPlace(self.axis, self.largest), best)
+        return apply(gather.TakeAlongAxis(self.axis), g, places)
+
+    def batch(self, size, args, mapped):
+        return apply(RunningBlame(self.axis + 1, self.largest), *front(size, args, mapped))
+
+    def lower(self, k, x, best, out):  # from the end: a sum is whole where it is written
+        nan = k.map(lambda b: b != b, dt.bool, best)
+        for walk in k.lanes(out, axis=self.axis):
+            total = k.var(0, x)
+            for t in walk.steps(reverse=True):
+                lasts = best[t] == k.inside(best, t - 1, np.nan)
+                lasts = lasts | (nan[t] & k.inside(nan, t - 1, False))
+                total.value = total.value + x[t]
+                out[t] = k.where(lasts, 0, total.value)
+                total.value = k.where(lasts, total.value, 0)
+
+    @staticmethod
+    def samples(rng):
+        x, steps = rng.normal(size=(3, 5)), rng.integers(-3, 3, (3, 5)) * 0.5
+        yield RunningBlame(1), x, np.maximum.accumulate(steps, axis=1)
+        yield RunningBlame(0, largest=False), x, np.minimum.accumulate(steps, axis=0)
+        yield RunningBlame(0), x[0], np.array([-np.inf, 1.0, 1.0, np.nan, np.nan])
+        yield RunningBlame(0), rng.normal(size=(0, 2)), np.zeros((0, 2))
+
+    @staticmethod
+    def refuses(rng):
+        yield RunningBlame(0), rng.normal(size=3), np.zeros(2), "must have one shape"
 
 
 def _with_initial(out: Any, axis: int, value: int, *, reverse: bool) -> Any:
