@@ -195,6 +195,7 @@ class IndexAdd(Layout, Linear):
     to: tuple[int, ...]
     batch_axes: int = 0
     fixed = ("indices",)
+    native = "row sums"
 
     def shape(self, x: Spec, indices: Spec) -> Spec:
         wanted = self.indexed("index_add", self.to, indices)

@@ -45,6 +45,7 @@ KERNELS = {
     "ranks": ("rank_kernels", "RankKernels"),
     "recurrent": ("recurrent", "RecurrentKernels"),
     "recurrent back": ("recurrent", "RecurrentGradKernels"),
+    "row sums": ("row_sums", "RowSumKernels"),
     "selective scan": ("selective_kernels", "ScanKernels"),
     "selective scan back": ("selective_kernels", "ScanBackKernels"),
     "signed logarithm of determinant": ("lu_determinant", "SlogdetKernels"),
