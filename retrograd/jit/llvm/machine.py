@@ -30,6 +30,7 @@ class Machine:
     tune: str = ""  # the CPU by whose timetable instructions are put in order, if another
     told: bool = True  # whether what is read in order is read faster if it is called for
     narrow: bool = False  # whether it takes in four instructions a cycle: each one counts
+    bursts: bool = False  # whether lines of a row are read faster if called for together
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of `itemsize` bytes in a vector."""
@@ -90,7 +91,9 @@ def host() -> Machine:
             # sums of some convolutions went through memory, a third of their speed.
             tune = _TUNED if amd else ""
             kind = "avx512", triple, cpu, flat, 64, 32, True, True
-            return Machine(*kind, tune=tune, told=not amd, narrow=cpu in NARROW)
+            zen5 = cpu == "znver5"
+            told = zen5 or not amd
+            return Machine(*kind, tune=tune, told=told, narrow=cpu in NARROW, bursts=zen5)
         if features.get("avx2") and features.get("fma"):
             kind = "avx2", triple, cpu, flat, 32, 16, True, False
             return Machine(*kind, told=not amd, narrow=cpu in NARROW)
