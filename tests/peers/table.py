@@ -328,6 +328,7 @@ PEERS = {
     "Print": "it prints, and has no result to compare with",
     "Check": "it raises or does nothing, and has no result to compare with",
     "RunningPlace": "torch.cummax names the last of equal ones, ours the first; jax has none",
+    "RunningBlame": "the derivative of cumulative_max, whose gradients are compared",
     "Fading": Row(
         torch=lambda op, x: faded(x, lambda y: y.exp(), torch.cat, torch.zeros_like),
         jax=lambda op, x: faded(x, jnp.exp, jnp.concatenate, jnp.zeros_like),
