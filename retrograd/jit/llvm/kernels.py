@@ -33,6 +33,8 @@ KERNELS = {
     "determinant": ("lu_determinant", "DetKernels"),
     "double ssd": ("ssd_kernels", "DoubleKernels"),
     "double ssd back": ("ssd_kernels", "DoubleBackKernels"),
+    "eigenvalues": ("eigen_kernels", "EigvalshKernels"),
+    "eigenvectors": ("eigen_kernels", "EighKernels"),
     "householder": ("qr_kernels", "QrKernels"),
     "inverse": ("lu_kernels", "InvKernels"),
     "largest few": ("topk_kernels", "TopkKernels"),

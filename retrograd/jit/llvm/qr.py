@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from retrograd.jit.llvm.machine import Machine
 
-__all__ = ["Tall", "write_apply", "write_columns", "write_reflect"]
+__all__ = ["Tall", "power_near", "write_apply", "write_columns", "write_reflect"]
 
 
 @dataclass(frozen=True)
@@ -221,10 +221,10 @@ def _size(f: Fn, s: Tall, line: Val) -> tuple[Val, Val]:
     found = reduce(larger, _below(f, s, line, f.zero(whole), turn))
     size = f.intrinsic("vector.reduce.umax", found, result=whole.scalar)
     alpha = f.bits(f.load(s.type, f.at(line, f.arg("c"), t)))
-    return size, _power(f, larger(size, f.bitwise("and", alpha, f.const(size.type, most))))
+    return size, power_near(f, larger(size, f.bitwise("and", alpha, f.const(size.type, most))))
 
 
-def _power(f: Fn, bits: Val) -> Val:
+def power_near(f: Fn, bits: Val) -> Val:
     """A power of two that makes a number with such bits about 1."""
     digits, most = (23, 254) if bits.type.bits == 32 else (52, 2046)
     t = bits.type

@@ -88,6 +88,8 @@ class Eigh(Eigen):
     """
 
     outputs = ("eigenvalues", "eigenvectors")
+    native = "eigenvectors"
+    quicker = True
 
     def shape(self, x: Spec) -> tuple[Spec, Spec]:
         square("eigh", x)
@@ -160,6 +162,9 @@ def eigh(x: Any, /) -> EighResult:
 @op
 class Eigvalsh(Eigen):
     """The eigenvalues, ascending, of the Hermitian part of x. Keeps x; vectors come later."""
+
+    native = "eigenvalues"
+    quicker = True
 
     def shape(self, x: Spec) -> Spec:
         square("eigvalsh", x)

@@ -121,22 +121,22 @@ def phases(v: np.ndarray) -> np.ndarray:
     """What turns the largest component of each column real and positive."""
     if not v.size:
         return np.ones((*v.shape[:-2], 1, v.shape[-1]), v.dtype)
-    weights = _weights(v)
+    falling = weights(v.shape[-2], v.dtype)[:, None]
     if v.dtype.kind != "c":  # the largest and the smallest are found sooner than where it is
-        sized = v * weights
+        sized = v * falling
         high, low = sized.max(-2, keepdims=True), -sized.min(-2, keepdims=True)
         if (high != low).all():
             return np.where(high < low, -1, 1).astype(v.dtype)
-    size = np.abs(v) * weights
+    size = np.abs(v) * falling
     p = np.take_along_axis(v, np.argmax(size, -2, keepdims=True), -2)
     if v.dtype.kind == "c":
         return np.conjugate(p) / np.abs(p)
     return np.where(p < 0, -1, 1).astype(v.dtype)
 
 
-def _weights(v: Any) -> np.ndarray:
+def weights(n: int, dtype: np.dtype) -> np.ndarray:
     """Slightly falling, so that components that tie but for rounding are told apart."""
-    return np.linspace(1, 1 - LIFT, v.shape[-2], dtype=dt.real_of(v.dtype))[:, None]
+    return np.linspace(1, 1 - LIFT, n, dtype=dt.real_of(dtype))
 
 
 # -- in ops, for rules -----------------------------------------------------------------------
@@ -222,7 +222,7 @@ def gaps(w: Any) -> Any:
 
 def pivots(v: Any) -> Any:
     """The mask of the largest component of each column, as `phases` chose it."""
-    size = magnitude.abs(v) * constant(_weights(v))
+    size = magnitude.abs(v) * constant(weights(v.shape[-2], v.dtype)[:, None])
     rows = np.arange(v.shape[-2])[:, None]
     return extrema.argmax(size, axis=-2, keepdims=True) == constant(rows)
 
