@@ -160,7 +160,17 @@ class Fusion:
                     least = DEAR if spread < FAR else NOT_FREE
                     if (many and total >= least and node.inputs) or depth >= DEEP:
                         roots.add(v)
+                if v not in roots and spread >= FAR and self._turned(v):
+                    roots.add(v)
                 cost[v] = (0, 0) if v in roots else (total, depth)
+
+    def _turned(self, value: int) -> bool:
+        """Whether a value is something in memory whose last axis does not lie in order there.
+
+        What many read, such as points against which others are compared, is turned once.
+        """
+        strides = self._view(value).strides if self.graph.specs[value].shape[-1:] > (1,) else ()
+        return 1 in strides[:-1] and strides[-1] > 1
 
     def _times(self, user: int, size: int) -> float:
         """How often a user reads each element of a value."""

@@ -125,6 +125,14 @@ def test_pairs_are_never_in_memory():
     assert program.arena < n * n * 4
 
 
+def test_an_operand_that_many_read_across_its_rows_is_turned_once():
+    def far(x, y):
+        return rg.sum((x[:, :, None] - y.T[None]) ** 2, axis=1)
+
+    assert kinds(compare(far, *arrays((200, 5), (300, 5)))) == ["loops", "loops"]
+    assert kinds(compare(far, *arrays((20, 5), (300, 5)))) == ["loops"]
+
+
 @pytest.mark.parametrize("shape", [(4096, 64), (131072,), (64, 1024, 2), (65537,)])
 def test_long_reductions(shape):
     (x,) = arrays(shape)

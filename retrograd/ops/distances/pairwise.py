@@ -70,7 +70,9 @@ class Distances(Op):
         return tiles.coordinatewise(x, y, self.metric, self.p)
 
     def expand(self, x, y):
-        return folded(self.metric, self.p, _columns(x) - _rows(y))
+        turned = linalg.matrix_transpose(y)  # neighbours are points: coordinates may be few
+        between = shape.expand_dims(x, axis=-1) - shape.expand_dims(turned, axis=-3)
+        return folded(self.metric, self.p, between, axis=-2)
 
     def jvp(self, dx, dy, x, y, out):
         if self.metric == "squared":
@@ -251,19 +253,19 @@ def _rows(y: Any) -> Any:
     return shape.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
 
 
-def folded(metric: str, p: float, between: Any) -> Any:
-    """The lengths of differences [..., d], in ops."""
+def folded(metric: str, p: float, between: Any, *, axis: int = -1) -> Any:
+    """The lengths of differences, whose coordinates are along an axis, in ops."""
     if metric in ("squared", "euclidean"):
-        squares = reduce.sum(between * between, axis=-1)
+        squares = reduce.sum(between * between, axis=axis)
         return squares if metric == "squared" else power.sqrt(squares)
     far = magnitude.abs(between)
     if metric == "manhattan":
-        return reduce.sum(far, axis=-1)
+        return reduce.sum(far, axis=axis)
     if metric == "minkowski":
-        return power.pow(reduce.sum(power.pow(far, p), axis=-1), 1 / p)
-    if not far.shape[-1]:
-        return create.zeros(far.shape[:-1], dtype=far.dtype)
-    return extrema.max(far, axis=-1)
+        return power.pow(reduce.sum(power.pow(far, p), axis=axis), 1 / p)
+    if not far.shape[axis]:
+        return reduce.sum(far, axis=axis)
+    return extrema.max(far, axis=axis)
 
 
 def slopes(metric: str, p: float, x: Any, y: Any, out: Any) -> Any:
