@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from retrograd.jit.llvm.machine import NARROW, chosen
+from retrograd.jit.llvm.machine import NARROW, SLOWED, chosen
 
 
 def machine() -> dict[str, str]:
@@ -29,9 +29,10 @@ def machine() -> dict[str, str]:
 
 
 def kind(processor: str, core: str, vectors: str) -> str:
-    """Of a CPU: who made it, whether its core is narrow, and its vectors: "AMD avx512"."""
+    """Of a CPU: who made it, if its core is narrow or slowed, its vectors: "AMD avx512"."""
     maker = processor.replace("(", " ").partition(" ")[0]
-    return f"{maker} narrow {vectors}" if core in NARROW else f"{maker} {vectors}"
+    how = "narrow " if core in NARROW else "slowed " if core in SLOWED else ""
+    return f"{maker} {how}{vectors}"
 
 
 def processor() -> str:

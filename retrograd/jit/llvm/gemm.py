@@ -294,8 +294,8 @@ class _Writer(Operands):
         c = plan.width if inside else gemm.c[0]
         tail = plan.tail if part.edge else 0
         tails = 0 if packed else tail, 0 if inside else tail
-        narrow = self.f.machine.narrow
-        ahead = not (plan.pack_a or narrow) and a[1] == 1 and gemm.k >= LONG
+        frugal = self.f.machine.frugal
+        ahead = not (plan.pack_a or frugal) and a[1] == 1 and gemm.k >= LONG
         fetch = plan.fetch and not inside
         beside = (len(self.beside), gemm.c[0]) if self.beside else (0, 0)
         flags = ahead, fetch, keep
@@ -304,7 +304,7 @@ class _Writer(Operands):
         soon = plan.pack_a and self.f.machine.told
         shape = t, height, width, a, b, c
         tile = Tile(*shape, *tails, *flags, calls, beside, self.lines, depth=few, soon=soon)
-        twice = narrow and (soon or self._roomy(height, width))
+        twice = frugal and (soon or self._roomy(height, width))
         return (replace(tile, turns=TWICE) if twice else tile).write(self.f.module)
 
     def _roomy(self, height: int, width: int) -> bool:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import llvmlite.binding as llvm
 
 from retrograd.core.errors import ArgumentError
 from retrograd.jit.cpus import cpus
 
-__all__ = ["NARROW", "Machine", "chosen", "here", "host", "named", "running", "runs_here"]
+__all__ = [
+    "NARROW",
+    "SLOWED",
+    "Machine",
+    "chosen",
+    "here",
+    "host",
+    "named",
+    "running",
+    "runs_here",
+]
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class Machine:
     cores: int = field(default_factory=cpus)  # how work is shared out, which changes no bits
     tune: str = ""  # the CPU by whose timetable instructions are put in order, if another
     told: bool = True  # whether what is read in order is read faster if it is called for
-    narrow: bool = False  # whether it takes in four instructions a cycle: each one counts
+    frugal: bool = False  # whether it pays for each instruction beside arithmetic
     bursts: bool = False  # whether lines of a row are read faster if called for together
 
     def lanes(self, itemsize: int) -> int:
@@ -39,7 +50,10 @@ class Machine:
 
 _X86 = "x86_64-unknown-linux-gnu"
 _TUNED = "sapphirerapids"
+# CPUs that take in four instructions a cycle, and those whose clock falls with what is loaded.
 NARROW = ["haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "cooperlake"]
+SLOWED = ["graniterapids"]
+FRUGAL = [*NARROW, *SLOWED]
 _KINDS = {
     "avx512": (
         "skylake-avx512",
@@ -82,7 +96,7 @@ def host() -> Machine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
-    triple, cpu, flat = llvm.get_default_triple(), llvm.get_host_cpu_name(), features.flatten()
+    triple, cpu, flat = llvm.get_default_triple(), _cpu(features), features.flatten()
     if triple.startswith("x86_64"):
         wide = all(features.get(f) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
         amd = cpu.startswith("znver")  # mostly they look ahead best by themselves: see ahead.py
@@ -93,12 +107,18 @@ def host() -> Machine:
             kind = "avx512", triple, cpu, flat, 64, 32, True, True
             zen5 = cpu == "znver5"
             told = zen5 or not amd
-            return Machine(*kind, tune=tune, told=told, narrow=cpu in NARROW, bursts=zen5)
+            return Machine(*kind, tune=tune, told=told, frugal=cpu in FRUGAL, bursts=zen5)
         if features.get("avx2") and features.get("fma"):
             kind = "avx2", triple, cpu, flat, 32, 16, True, False
-            return Machine(*kind, told=not amd, narrow=cpu in NARROW)
+            return Machine(*kind, told=not amd, frugal=cpu in FRUGAL)
         return Machine("sse2", triple, cpu, flat, 16, 16, bool(features.get("fma")), False)
     return Machine("neon", triple, cpu, flat, 16, 32, True, False)
+
+
+def _cpu(features: Any) -> str:
+    """LLVM's name for this CPU; it goes by the model, which a hypervisor may hide."""
+    name = llvm.get_host_cpu_name()
+    return "graniterapids" if name == "rocketlake" and features.get("amx-fp16") else name
 
 
 @lru_cache

@@ -82,11 +82,11 @@ def test_calls_and_their_order_change_no_bits(name, machine, rng):
     arrays = [rng.standard_normal(s, np.float32) for s in shapes]
     graph, _ = trace(lambda *xs: rg.tree.leaves(f(*xs)), [spec_of(a) for a in arrays])
     graph = optimized(graph, kernels_of)
-    kinds = {"told": False}, {"told": True}, {"told": True, "narrow": True}
+    kinds = {"told": False}, {"told": True}, {"told": True, "frugal": True}
     programs = [build(graph, dataclasses.replace(named(machine), **kind)) for kind in kinds]
-    untold, told, narrow = (p.text for p in programs)
+    untold, told, frugal = (p.text for p in programs)
     assert untold != told
-    assert told != narrow or name != "product"
+    assert told != frugal or name != "product"
     found = [Executable(p, 2)(arrays) for p in programs]
     for results in zip(*found, strict=True):
         assert len({r.tobytes() for r in results}) == 1

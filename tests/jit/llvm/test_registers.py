@@ -36,7 +36,7 @@ def stacked(module):
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("cpu", ["", "cascadelake", "haswell"])
+@pytest.mark.parametrize("cpu", ["", "cascadelake", "haswell", "graniterapids"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("machine", "size"),
@@ -47,7 +47,7 @@ def test_sums_stay_in_registers(machine, cpu, kind, size):
     m, n, k = size
     a = (k, 1) if kind[0] == "n" else (1, m)
     b = (n, 1) if kind[1] == "n" else (1, k)
-    target = dataclasses.replace(named(machine), tune=cpu, narrow=bool(cpu))
+    target = dataclasses.replace(named(machine), tune=cpu, frugal=bool(cpu))
     module = Module(target)
     write_gemm(module, "product", Gemm(m, n, k, F32, a, b, (n, 1)), linkage="")
     assert not stacked(module)
