@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 from pathlib import Path
 
 import numpy as np
 
 from retrograd.jit.llvm.machine import NARROW, SLOWED, chosen
 
+HERE = Path(__file__).parent
+
 
 def machine() -> dict[str, str]:
-    """The CPU and the versions of all that was measured."""
+    """The CPU, the versions of all that was measured, and what is measured."""
     import jax
     import torch
 
@@ -25,7 +28,18 @@ def machine() -> dict[str, str]:
         "numpy": np.__version__,
         "torch": torch.__version__,
         "jax": jax.__version__,
+        "code": code(),
     }
+
+
+def code() -> str:
+    """The commit that is measured; "dirty" where files differ from it."""
+    asked = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        said = subprocess.run(asked, cwd=HERE, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.stdout.strip()
 
 
 def kind(processor: str, core: str, vectors: str) -> str:
