@@ -14,10 +14,11 @@ from math import ceil, prod
 from typing import Any, NamedTuple
 
 from retrograd.jit.llvm.build import Fn
+from retrograd.jit.llvm.gemm_dots import Dots
 from retrograd.jit.llvm.gemm_operands import Operands, Spot
 from retrograd.jit.llvm.gemm_pack import Spill
 from retrograd.jit.llvm.gemm_plan import Gemm, Plan, make_plan, wants_swap
-from retrograd.jit.llvm.gemm_tile import Dots, Epilogue, Finish, Tile
+from retrograd.jit.llvm.gemm_tile import Epilogue, Finish, Tile
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.text import I8, I64, PTR, Int, Module, Val
 
@@ -90,6 +91,7 @@ class _Writer(Operands):
         super().__init__(f, plan)
         self.finish, self.swapped, self.apart = finish, swapped, apart
         self.next: list[Val] = []  # what the tile being written calls for
+        self.weft: list[Val] = []  # what it packs for the tile below: from, to, steps of k
         self.beside: list[int] = []  # buffers that the epilogue touches where results go
         self.lines = 0  # that each row of a tile calls for of what comes later
         self.later: Val | None = None  # memory of the place in it
@@ -148,6 +150,9 @@ class _Writer(Operands):
         plan = self.plan
         if plan.pack_b and not plan.keeps:
             self._pack_b(spot, columns)
+        if plan.woven:
+            self._across(spot, rows, columns, rows[0])
+            return
         with self._blocks(rows, plan.row_block) as block:
             if plan.pack_a:
                 self._pack_a(spot, block)
@@ -174,7 +179,11 @@ class _Writer(Operands):
         """All tiles of a block, row by row: what they read of A stays in the first cache."""
         f, plan = self.f, self.plan
         wides = plan.columns.segments(edge=bool(plan.tail))
+        share = self._share(spot, columns) if plan.woven else spot.depth
         for low, high, height, _ in plan.rows.segments():
+            first, last = self._within(rows, (low, high))
+            if plan.woven:  # the others are packed by tiles
+                self._pack_a(spot, (first, f.lesser(last, f.plus(first, 1))))
             with self._tiles(plan.rows, rows, (low, high)) as (tile, row):
                 a = self._a(rows[0], tile) if plan.pack_a else self._source_a(spot, row)
                 for first, end, width, edge in wides:
@@ -186,10 +195,43 @@ class _Writer(Operands):
                             f.sub(tile, f.integer(rows[0])),
                             f.sub(panel, f.integer(columns[0])),
                         )
-                        self.next = self._next(spot, part, turn, rows[1])
+                        if plan.woven:
+                            now = tile, f.integer(last), turn[1]
+                            self._weave(spot, now, share, height)
+                        else:
+                            self.next = self._next(spot, part, turn, rows[1])
                         at = a, b, self._c(spot, row, column)
                         source = self._source_b(spot, column)
                         self._either(spot, at, part, source, (tile, top))
+
+    def _share(self, spot: Spot, columns: tuple[Int, Int]) -> Val:
+        """Steps of k that each tile of a row packs for the next row."""
+        f = self.f
+        panels = f.integer(f.plus(columns[1], f.times(columns[0], -1)))
+        more = f.sub(f.add(spot.depth, panels), f.const(I64, 1))
+        return f.div(more, panels)
+
+    def _weave(self, spot: Spot, now: tuple[Val, Val, Val], share: Val, height: int) -> None:
+        """Say what a tile packs: its share of the rows of the tile below; what it calls for.
+
+        That is the rows below these. Where there are none below, the last are packed again:
+        the same numbers to their place.
+        """
+        f, plan, (tile, end, panel) = self.f, self.plan, now
+        assert plan.calls
+        down, deep = self.gemm.a
+        below, then = (f.lesser(f.plus(tile, n), f.plus(end, -1)) for n in (1, 2))
+        k = f.integer(f.lesser(f.mul(panel, share), f.sub(spot.depth, share)))
+        to = f.at(self._a(0, f.integer(below)), f.times(k, plan.height), self.gemm.type)
+        rows = [
+            self._source_a(spot, f.integer(self._start(plan.rows, n))) for n in (below, then)
+        ]
+        if down == 1:
+            skip = f.plus(f.times(k, deep), height - 1)
+        else:
+            skip = f.times(panel, plan.calls.lines * (LINE // self.gemm.size))
+        source = f.at(rows[0], f.times(k, deep), self.gemm.type)
+        self.next, self.weft = [f.at(rows[1], skip, self.gemm.type)], [source, to, share]
 
     def _next(self, spot: Spot, part: _Part, turn: tuple[Val, Val], end: Int) -> list[Val]:
         """Where what a tile calls for begins: the tile's numbers in its block are `turn`."""
@@ -235,6 +277,7 @@ class _Writer(Operands):
         a, b, c = at
         name = self._function(part, keep=panel is not None)
         to = [*([panel] if panel else []), *self.next, *self._beside(spot, c), *self._later()]
+        to += self.weft
         where = self.tile if self.spills or self.apart else c
         more = f.const(I64, 0) if self.spills or self.apart else self._more(spot)
         f.call(name, None, a, b, where, spot.depth, more, *to)
@@ -304,6 +347,8 @@ class _Writer(Operands):
         soon = plan.pack_a and self.f.machine.told
         shape = t, height, width, a, b, c
         tile = Tile(*shape, *tails, *flags, calls, beside, self.lines, depth=few, soon=soon)
+        if plan.woven:
+            tile = replace(tile, weft=(*gemm.a, plan.height))
         twice = frugal and (soon or self._roomy(height, width))
         return (replace(tile, turns=TWICE) if twice else tile).write(self.f.module)
 

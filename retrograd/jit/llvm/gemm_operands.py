@@ -39,7 +39,10 @@ class Operands:
     def _a(self, first: Int, tile: Val) -> Val:
         """The panel of A for a tile, of a block that begins with tile `first`."""
         f, plan = self.f, self.plan
-        skip = f.sub(tile, f.integer(first))
+        if plan.woven:  # two by turns: one is read while the other is filled
+            skip = f.bitwise("and", tile, f.const(I64, 1))
+        else:
+            skip = f.sub(tile, f.integer(first))
         return f.at(f.arg("scratch"), f.times(skip, plan.height * plan.depth), self.gemm.type)
 
     def _b(self, spot: Spot, first: Int, panel: Val, column: Val) -> Val:

@@ -144,6 +144,7 @@ class Plan:
     row_block: int  # tiles in a block
     column_block: int  # panels of B in a block
     grid: tuple[int, int, int]  # chunks along batch, rows, columns
+    woven: bool = False  # whether tiles pack what the next row of tiles reads of A
 
     @property
     def dots(self) -> bool:
@@ -163,7 +164,7 @@ class Plan:
     @property
     def keeps(self) -> bool:
         """Whether the first tile of a block packs B as it goes: B is dense along columns."""
-        return self.pack_b and self.gemm.b[1] == 1 and not self.pack_a
+        return self.pack_b and self.gemm.b[1] == 1 and (self.woven or not self.pack_a)
 
     @property
     def fetch(self) -> bool:
@@ -176,11 +177,28 @@ class Plan:
         if not self.pack_a:
             return None
         line, (down, deep) = LINE // self.gemm.size, self.gemm.a
+        if self.woven and down == 1:  # of each step of k the last line: others were called for
+            runs = ceil(self.depth / self.fewest / self.rows.size)
+            return Calls(runs * deep, 1, runs, deep)
         if deep == 1:  # of the next tile's rows, so many lines beside each panel of B
             return Calls(down, ceil(self.depth / line / self.column_block))
         lines = ceil(self.row_block * self.rows.size / line / self.rows.size)
         steps = ceil(self.depth / (self.row_block * self.column_block))
         return Calls(lines * line, lines, steps, deep)  # of the next block's, some steps of k
+
+    @property
+    def fewest(self) -> int:
+        """Panels of B in the smallest block."""
+        count, parts, most = self.columns.count, self.grid[2], self.column_block
+        chunks = {count * (n + 1) // parts - count * n // parts for n in range(parts)}
+        return min(size % most or most for size in chunks)
+
+    @property
+    def weaves(self) -> bool:
+        """Whether the tiles of a row can pack the next, a number of each row with each step."""
+        depths = {self.depth, self.gemm.k % self.depth or self.depth}
+        most = self.fewest
+        return self.pack_a and all(ceil(d / most) <= d // self.rows.size for d in depths)
 
     @property
     def height(self) -> int:
@@ -198,7 +216,7 @@ class Plan:
     @property
     def room_a(self) -> int:
         """Elements of scratch for A."""
-        tiles = min(self.row_block, ceil(self.rows.count / self.grid[1]))
+        tiles = min(self.row_block, ceil(self.rows.count / self.grid[1])) + self.woven
         return tiles * self.height * self.depth if self.pack_a else 0
 
     @property
@@ -229,13 +247,13 @@ def make_plan(gemm: Gemm, machine: Machine, *, whole: bool = False) -> Plan:
     if wants_dots(gemm, lanes):
         rows, columns = Split.of(gemm.m, FEW), Split.of(gemm.n, 8 if gemm.m == 1 else FEW)
         plan = Plan(gemm, rows, columns, 1, False, False, gemm.k, 1, 1, (1, 1, 1))
-        return _blocked(plan, machine.cores)
+        return _blocked(plan, machine)
     a, b = _packs(gemm, machine.registers)
     rows, columns = _tiles(gemm, lanes, machine, packed=a)
     width = (ceil(rows.size / lanes) if a else columns.size) * lanes
     depth = max(1, gemm.k) if whole else _depth(gemm, width, a=a, b=b)
     plan = Plan(gemm, rows, columns, lanes, a, b, depth, 1, 1, (1, 1, 1))
-    return _blocked(plan, machine.cores)
+    return _blocked(plan, machine)
 
 
 def _depth(gemm: Gemm, width: int, *, a: bool, b: bool) -> int:
@@ -294,16 +312,19 @@ def _cost(rows: Split, columns: Split, depth: int, flow: float) -> float:
     return total
 
 
-def _blocked(plan: Plan, cores: int) -> Plan:
+def _blocked(plan: Plan, machine: Machine) -> Plan:
     """With chunks, and blocks that fit the caches."""
-    plan = replace(plan, grid=_grid(plan, cores))
+    plan = replace(plan, grid=_grid(plan, machine.cores))
     down, across = L2, L2
     if plan.pack_a:  # of rows that are dense along k, each tile's when its turn comes
         down, across = ASIDE if plan.gemm.a[0] == 1 else 0, NEAR
     step = max(1, plan.depth * plan.gemm.size)
     rows = _even(ceil(plan.rows.count / plan.grid[1]), down // (step * plan.rows.size))
     columns = _even(ceil(plan.columns.count / plan.grid[2]), across // (step * plan.width))
-    return replace(plan, row_block=rows, column_block=columns)
+    plan = replace(plan, row_block=rows, column_block=columns)
+    # Beside multiply-adds of whole lines cores have time for more; frugal ones have not.
+    idle = machine.masks and not machine.frugal
+    return replace(plan, row_block=1, woven=True) if idle and plan.weaves else plan
 
 
 def _even(count: int, most: int) -> int:

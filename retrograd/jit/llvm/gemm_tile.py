@@ -17,14 +17,15 @@ from retrograd.jit.llvm.repeat import repeat
 from retrograd.jit.llvm.text import I1, I64, PTR, Int, Module, Type, Val
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "Calls",
-    "Dots",
     "Epilogue",
     "Finish",
+    "SIGNATURE",
     "Tile",
+    "load_some",
     "multiply_add",
     "prefetch",
     "some_lanes",
@@ -108,6 +109,7 @@ class Tile:
     depth: int = 0  # steps of k, where all calls have as many, and few
     soon: bool = False  # whether to call for what is read soon, of panels in the second cache
     turns: int = 1  # steps of k in a turn of the loop
+    weft: tuple[int, ...] = ()  # strides of rows of another tile that are packed: from, to
 
     @property
     def name(self) -> str:
@@ -116,7 +118,7 @@ class Tile:
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
         flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}{self.soon:d}"
-        rest = *self.beside, self.later, self.depth, self.turns, *chain(*self.calls)
+        rest = *self.beside, self.later, self.depth, self.turns, *chain(*self.calls), *self.weft
         calls = "_".join(map(str, rest))
         return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{calls}"
 
@@ -128,6 +130,7 @@ class Tile:
         more = ["panel"] * self.keep + [f"next{n}" for n in range(len(self.calls))]
         more += [f"beside{n}" for n in range(self.beside[0])] + ["later"] * bool(self.later)
         args = [*SIGNATURE, *((name, PTR) for name in more)]
+        args += [("from", PTR), ("to", PTR), ("share", I64)] * bool(self.weft)
         f = Fn(module, self.name, args, attributes="nounwind noinline")
         lanes = module.machine.lanes(self.type.bits // 8)
         zeros = [f.zero(self.type.by(lanes))] * (self.rows * self.vectors)
@@ -157,9 +160,29 @@ class Tile:
             on = [f.at(p, k[1].step, self.type) for p, k in zip(here, kinds, strict=True)]
             first = f.mul(row.i, each)
             mine = first, f.add(first, each)
-            row.next = [*on, *self._steps(f, *mine, row.carry[len(kinds) :], self.turns)]
+            aside = self._weave(f, row.i, first) if self.weft else None
+            sums = self._steps(f, *mine, row.carry[len(kinds) :], self.turns, aside)
+            row.next = [*on, *sums]
         done = f.times(each, self.rows)
         return self._steps(f, done, depth, row.results[len(kinds) :])[2:]
+
+    def _weave(self, f: Fn, row: Val, first: Val) -> Callable[[Val], None]:
+        """What packs a number of a row at each step of k that is not before the first.
+
+        The last one again and again, where steps are more than numbers. They go by registers
+        of the integer kind: those for vectors hold sums.
+        """
+        down, deep, across = self.weft
+        source = f.at(f.arg("from"), f.times(row, down), self.type)
+        target = f.at(f.arg("to"), row, self.type)
+        last, whole = f.sub(f.arg("share"), f.const(I64, 1)), Type("i", self.type.bits)
+
+        def move(k: Val) -> None:
+            n = f.integer(f.lesser(f.sub(k, first), last))
+            x = f.load(whole, f.at(source, f.times(n, deep), self.type))
+            f.store(x, f.at(target, f.times(n, across), self.type))
+
+        return move
 
     def _far(self, f: Fn) -> list[tuple[Val, Calls, bool]]:
         """Where what is far away begins, which lines of it, and if they are needed here."""
@@ -193,11 +216,21 @@ class Tile:
         whole = self._whole(f, depth)
         return self._steps(f, whole, depth, self._steps(f, 0, whole, ends, self.turns))
 
-    def _steps(self, f: Fn, low: Int, high: Int, ends: list[Val], turns: int = 1) -> list[Val]:
+    def _steps(
+        self,
+        f: Fn,
+        low: Int,
+        high: Int,
+        ends: list[Val],
+        turns: int = 1,
+        aside: Callable[[Val], None] | None = None,
+    ) -> list[Val]:
         """Some steps of k; what goes round are places in a and b, and sums."""
         with f.loop(low, high, turns, carry=ends) as loop:
             if self.ahead:
                 self._call_ahead(f, loop.i)
+            if aside:
+                aside(loop.i)
             loop.next = self._written(f, turns, loop.carry, loop.i)
         return list(loop.results)
 
@@ -264,68 +297,6 @@ class Tile:
             for i in range(self.rows)
             for j in range(self.vectors)
         ]
-
-
-@dataclass(frozen=True)
-class Dots:
-    """rows x columns of inner products; lanes run along k, in which a and b are dense."""
-
-    type: Type
-    rows: int
-    columns: int
-    depth: int
-    a: int  # stride of rows
-    b: int  # stride of columns
-    c: tuple[int, int]  # strides of rows and of columns
-
-    @property
-    def name(self) -> str:
-        """One for each set of fields."""
-        shape = f"{self.type.suffix}_{self.rows}x{self.columns}x{self.depth}"
-        return f"gemm_dots_{shape}_{self.a}_{self.b}_{self.c[0]}_{self.c[1]}"
-
-    def write(self, module: Module) -> str:
-        """Put the function into the module, unless it is there; its name."""
-        return module.once(self.name, lambda: self._write(module))
-
-    def _write(self, module: Module) -> None:
-        f = Fn(module, self.name, SIGNATURE, attributes="nounwind noinline")
-        t = self.type.by(module.machine.lanes(self.type.bits // 8))
-        count = self.rows * self.columns
-        turns = max(1, 8 // count)  # sums in flight: the latency of an addition
-        sums = [f.zero(t)] * (count * turns)
-        a, b, step = f.arg("a"), f.arg("b"), turns * t.lanes
-        whole = self.depth // step * step
-        with f.loop(0, whole, step, carry=sums) as loop:
-            sums = list(loop.carry)
-            for u in range(turns):
-                at = f.plus(loop.i, u * t.lanes)
-                self._step(f, f.at(a, at, t), f.at(b, at, t), t.lanes, sums, u * count)
-            loop.next = sums
-        sums = list(loop.results)
-        for u, at in enumerate(range(whole, self.depth, t.lanes)):
-            valid = min(t.lanes, self.depth - at)
-            self._step(f, f.at(a, at, t), f.at(b, at, t), valid, sums, u * count)
-        for n in range(count):
-            self._store(f, [sums[u * count + n] for u in range(turns)], n)
-        f.done()
-
-    def _step(self, f: Fn, a: Val, b: Val, valid: int, sums: list[Val], first: int) -> None:
-        t = sums[0].type
-        down = [load_some(f, t, f.at(a, i * self.a, t), valid) for i in range(self.rows)]
-        for j in range(self.columns):
-            y = load_some(f, t, f.at(b, j * self.b, t), valid)
-            for i, x in enumerate(down):
-                n = first + i * self.columns + j
-                sums[n] = multiply_add(f, x, y, sums[n])
-
-    def _store(self, f: Fn, parts: Sequence[Val], n: int) -> None:
-        total = parts[0]
-        for part in parts[1:]:
-            total = f.add(total, part)
-        i, j = divmod(n, self.columns)
-        one = f.fold("add", total) if total.type.lanes > 1 else f.extract(total, 0)
-        f.store(one, f.at(f.arg("c"), i * self.c[0] + j * self.c[1], self.type))
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ def geometry(a, b, c, t):
     return Gemm(*sizes, t, *(strides(x)[-2:] for x in (a, b, c)), batch)
 
 
-def compiled(gemm, machine, epilogue=None, *, apart=False, cores=2):
-    module = Module(replace(named(machine), cores=cores))
+def compiled(gemm, machine, epilogue=None, *, apart=False, **kind):
+    module = Module(replace(named(machine), **{"cores": 2, **kind}))
     info = write_gemm(module, "kernel", gemm, epilogue=epilogue, apart=apart, linkage="")
     return KERNEL(library(object_code(module)).address("kernel")), info
 

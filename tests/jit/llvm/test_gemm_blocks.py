@@ -1,5 +1,6 @@
 """Matrix products that are packed, cut into blocks, or finished apart from their memory."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -35,8 +36,38 @@ def test_both_packed(rng, machine, t, kind, m):
     many = m >= LARGE * named(machine).registers
     assert plan.pack_a == many, "few rows are read where they are"
     assert plan.pack_b
-    assert plan.keeps == (kind[1] == "n" and not plan.pack_a)
+    assert plan.keeps == (kind[1] == "n" and (plan.woven or not plan.pack_a))
     product_of(a, b, c, t, machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("t", [F32, F64], ids=["f32", "f64"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "sizes", [(611, 1117, 621), (1025, 1040, 515), (526, 2090, 737)], ids=str
+)
+def test_rows_of_tiles_that_pack_the_next(rng, machine, t, kind, sizes):
+    """Tiles of two heights, uneven blocks of columns and of k: all is packed in time."""
+    m, n, k = sizes
+    a, b = operand(rng, m, k, t, kind[0]), operand(rng, k, n, t, kind[1])
+    c = np.full((m, n), np.nan, DTYPES[t])
+    product_of(a, b, c, t, machine)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_do_so_where_instructions_are_idle_and_change_no_bit(rng, kind):
+    m, n, k = 1025, 1040, 515
+    a, b = operand(rng, m, k, F32, kind[0]), operand(rng, k, n, F32, kind[1])
+    for name in MACHINES:
+        bits = set()
+        for frugal in (False, True):
+            c = np.full((m, n), np.nan, np.float32)
+            machine = replace(named(name), frugal=frugal, cores=2)
+            woven = make_plan(geometry(a, b, c, F32), machine).woven
+            assert woven == (machine.masks and not frugal)
+            run(*compiled(geometry(a, b, c, F32), name, frugal=frugal), a, b, c)
+            bits.add(c.tobytes())
+        assert len(bits) == 1
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -10,7 +10,8 @@ from retrograd.jit.llvm.machine import named
 from retrograd.jit.llvm.native import assembly
 from retrograd.jit.llvm.text import F32, Module
 
-STACKED = re.compile(r"[yz]mm\d+, -?\d*\(%r[sb]p\)|\(%r[sb]p\)(\{\w+\})?, %[yz]mm")
+STACKED = re.compile(r"[yz]mm\d+, -?\d*\(%(r[sb]p)\)|\(%(r[sb]p)\)(\{\w+\})?, %[yz]mm")
+FRAME = "%rsp, %rbp"  # without it rbp is a register like others
 SIZES = [  # rows, columns, steps of k
     (14, 32, 300),
     (18, 45, 200),
@@ -26,11 +27,14 @@ KINDS = ["nn", "nt", "tn", "tt"]
 
 def stacked(module):
     """Instructions of tiles that move vectors to the stack or from there."""
-    function, found = "", []
+    function, stack, found = "", set(), []
     for line in assembly(module).splitlines():
         if line.endswith(":") and not line.startswith("."):
-            function = line
-        if function.startswith("gemm_tile") and STACKED.search(line):
+            function, stack = line, {"rsp"}
+        if FRAME in line:
+            stack.add("rbp")
+        moved = STACKED.search(line)
+        if function.startswith("gemm_tile") and moved and stack & {*moved.groups()}:
             found.append(function + line)
     return found
 
