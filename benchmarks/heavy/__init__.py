@@ -1,8 +1,10 @@
 """Heavy ops, forward and backward, eager against PyTorch eager, two threads each.
 
 Each row: results and gradients by all inputs of an op or a function, float32. They are first
-checked to agree; then both take turns, in several sweeps over all rows, since a shared machine
-is fast for some seconds and slow for others; the best of each counts.
+checked to agree; then both take turns of some calls each, in several sweeps over all rows,
+since a shared machine is fast for some seconds and slow for others; the best of each counts.
+In turns of one call each, threads that spin after the call of one library take a core from the
+other: both were up to twice as slow, now one more and now the other.
 """
 
 from __future__ import annotations

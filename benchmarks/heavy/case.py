@@ -15,7 +15,8 @@ from benchmarks.timing import interleaved
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SECONDS = 1.0  # for the turns of one row; at most 30 of them and at least 6
+SECONDS = 1.0  # for the turns of one row; at most 8 of them and at least 2
+CALLS = 5  # of a turn
 FRONT = {"kernel": (-1, -2), "back": (-2, -1)}  # the axes that come first in a layout
 
 
@@ -69,7 +70,8 @@ def run(case: Case) -> dict[str, Any]:
         turn = time.perf_counter() - start
     (case.same or _same)(case, seeds, _numpy(case, ours), _numpy(case, theirs, peer=True))
     del ours, theirs
-    return interleaved(runs, rounds=min(30, max(6, int(SECONDS / turn))), warmup=1)
+    rounds = min(8, max(2, int(SECONDS / turn / CALLS)))
+    return interleaved(runs, rounds=rounds, warmup=1, calls=CALLS)
 
 
 def _many(out: Any) -> list[Any]:
