@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from retrograd.jit.llvm import conv_layout
 from retrograd.jit.llvm.conv_pack import Arrange
 from retrograd.jit.llvm.conv_shape import Convolution, Step, Steps
+from retrograd.jit.llvm.conv_sum import write_sum
 from retrograd.jit.llvm.conv_tile import best_tile
-from retrograd.jit.llvm.conv_weight import WeightGradient, write_sum
+from retrograd.jit.llvm.conv_weight import WeightGradient
 from retrograd.jit.llvm.conv_windows import Epilogue, Windows
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ function is written, so that there is no padding and no test for it. With severa
 vector, the function goes on to `blocks` vectors; else it has one block. Layers of the same
 sizes share tile functions. With a short epilogue, which is applied to the results in their
 registers, the kernel's buffers and the tile's first pixel and channel are arguments too.
+A tile may call for the sources of a later one, which would wait for them: see `Soon`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.gemm_tile import load_some, prefetch, some_lanes, store_some
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Epilogue",
     "Groups",
+    "Soon",
     "Tile",
     "balanced",
     "best_tile",
@@ -119,6 +121,16 @@ def spread(f: Fn, t: Type, groups: Groups, x: Val) -> Callable[[int], Val]:
     return channel
 
 
+class Soon(NamedTuple):
+    """Sources that a tile calls for: its share of the row that comes when this one is done.
+
+    Until then other tiles read what they have in the caches, at twice the speed or more.
+    """
+
+    offset: int  # in x, from the first source of the tile
+    step: int  # elements for each tap of the inner one of the outer axes
+
+
 @dataclass(frozen=True)
 class Tile:
     """images x pixels x vectors of results; with `groups`, several groups in a vector."""
@@ -141,6 +153,7 @@ class Tile:
     groups: Groups | None = None
     after: str = ""  # the kernel whose epilogue is applied
     steps: tuple[int, int] = (0, 0)  # results from image to image, and from pixel to pixel
+    soon: Soon | None = None
     epilogue: Epilogue | None = field(default=None, repr=False)
 
     def write(self, module: Module) -> str:
@@ -211,11 +224,21 @@ class Tile:
         if axis == len(self.outer):
             return self._runs(f, x, w, list(sums))
         along, weights = self.outer[axis]
+        start = x
         with repeat(f, f.arg(f"n{axis}"), [x, w, *sums]) as loop:
             x, w, *sums = loop.carry
+            if self.soon and axis == len(self.outer) - 1:
+                self._call_sources(f, start, loop.i)
             sums = self._outer(f, axis + 1, x, w, sums)
             loop.next = [f.at(x, along, self.type), f.at(w, weights, self.type), *sums]
         return loop.results[2:]
+
+    def _call_sources(self, f: Fn, x: Val, tap: Val) -> None:
+        """Call for a part of what later tiles read: a few lines, since many may be dropped."""
+        assert self.soon
+        x = f.at(x, f.plus(f.times(tap, self.soon.step), self.soon.offset), self.type)
+        for at in range(0, self.soon.step, LINE * 8 // self.type.bits):
+            prefetch(f, f.at(x, at, self.type), near=False)
 
     def _runs(self, f: Fn, x: Val, w: Val, sums: list[Val]) -> list[Val]:
         for run in self.runs:

@@ -1,4 +1,4 @@
-"""The kernels of a convolution's gradient by its weights: parts of the images, then a sum."""
+"""The kernel of a gradient by weights: partial results, each from a part of the images."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from retrograd.jit.llvm.conv_chunks import (
     pointers,
 )
 from retrograd.jit.llvm.conv_shape import Axis
+from retrograd.jit.llvm.conv_soon import Band, Target
 from retrograd.jit.llvm.conv_tile import balanced
 from retrograd.jit.llvm.conv_weight_tile import WeightTile
 from retrograd.jit.llvm.gemm_tile import load_some, store_some
 from retrograd.jit.llvm.info import KernelInfo
-from retrograd.jit.llvm.text import I32, I64, Int, Module, Type, Val
+from retrograd.jit.llvm.text import I32, I64, Int, Module, Val
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from retrograd.jit.llvm.conv_layout import Blocks, Layout
     from retrograd.jit.llvm.conv_shape import Convolution
 
-__all__ = ["WeightGradient", "write_sum"]
+__all__ = ["WeightGradient"]
 
 NEAREST = 1 << 15  # bytes that are to stay in the first cache
 PARTIALS = 1 << 22  # bytes of partial results
@@ -120,8 +121,27 @@ class WeightGradient:
         across = max(1, min(8, self.layout.total, self.conv.flops >> 18))
         size = self.conv.counts[1] * self.conv.type.bits // 8
         most = max(1, min(MOST_CHUNKS // across, PARTIALS // max(size, 1)))
-        down = chunk_count(self.units, self.conv.flops // across)
-        return min(most, down), across
+        most = min(most, chunk_count(self.units, self.conv.flops // across))
+        # A part that has more than others is waited for: one more of them, or some less.
+        near = range(min(most + most // 6, MOST_CHUNKS // across), most * 3 // 4, -1)
+        return next((n for n in near if not self.units % n), most), across
+
+    @cached_property
+    def band(self) -> Band | None:
+        """What is summed together, if what follows it is called for: of images, in order."""
+        down, across = self.axes[-2:]
+        narrow = any(b.groups for b in self.layout.blocks)
+        if not self.module.machine.told or not self._one_tap or narrow or len(self.axes) > 2:
+            return None
+        rows = -(-down.result // self.bands) * self.stacked
+        x = down.stride * across.source * self.conv.in_channels
+        weights = self.conv.taps * self.layout.depth
+        return Band(rows, x, across.result, self.conv.out_channels, weights)
+
+    @property
+    def _one_tap(self) -> bool:
+        """Whether each tile has one tap of the last axis."""
+        return self.rows < 2 * self.layout.depth or self.axes[-1].taps == 1
 
     def write(self) -> KernelInfo:
         """Put the kernel into the module."""
@@ -194,10 +214,19 @@ class WeightGradient:
         images = f.integer(f.lesser(f.plus(f.times(image, -1), self.conv.batch), self.stacked))
         plane = across.result * self.conv.out_channels * down.result
         g = f.at(g, f.times(f.plus(f.times(image, lead), place), plane), t)
+        x = f.at(x, f.times(image, self._image), t)
+        target = Target(dw, 0, self._next(f, high, x, g) if self.band else None)
         if self.copied:
             g = self._copy(f, blocks, (low, high), images, g)
-        x = f.at(x, f.times(image, self._image), t)
-        self._lead(f, blocks, len(self.axes) - 3, place, (low, high, images), (x, g, dw))
+        self._lead(f, blocks, len(self.axes) - 3, place, (low, high, images), (x, g, target))
+
+    def _next(self, f: Fn, high: Int, x: Val, g: Val) -> tuple[Val, Val]:
+        """What follows a band whose rows end at `high`: of the same image or of the next."""
+        t, (down, across) = self.conv.type, self.axes[-2:]
+        reach = (down.taps - 1) * down.dilation - down.before - down.stride + 1
+        row = f.lesser(f.plus(f.times(high, down.stride), reach), down.source)
+        x = f.at(x, f.times(row, across.source * self.conv.in_channels), t)
+        return x, f.at(g, f.times(high, across.result * self.conv.out_channels), t)
 
     @property
     def _image(self) -> int:
@@ -239,7 +268,7 @@ class WeightGradient:
         axis: int,
         place: Int,
         band: tuple[Int, Int, Val],
-        ends: tuple[Val, Val, Val],
+        ends: tuple[Val, Val, Target],
     ) -> None:
         """Taps of the axes before the last two, from the inner one outwards."""
         t, (x, g, dw) = self.conv.type, ends
@@ -249,22 +278,22 @@ class WeightGradient:
             return
         a = self.axes[axis]
         place, here = parted(f, place, a.result)
-        step = self.layout.depth * self.conv.out_channels
-        step *= prod(b.taps for b in self.axes[axis + 1 :])
+        step = self.layout.depth * prod(b.taps for b in self.axes[axis + 1 :])
         with f.loop(0, a.taps) as tap:
             at = f.plus(f.times(here, a.stride), f.times(tap.i, a.dilation))
             at = f.integer(f.plus(at, -a.before))
             with f.when(f.compare("ult", at, f.integer(a.source))):
-                x_, dw_ = f.at(x, f.times(at, plane), t), f.at(dw, f.times(tap.i, step), t)
+                x_ = f.at(x, f.times(at, plane), t)
+                dw_ = dw.on(f, f.times(tap.i, step), self.conv.out_channels, t)
                 self._lead(f, blocks, axis - 1, place, band, (x_, g, dw_))
 
     def _down(
-        self, f: Fn, blocks: Blocks, band: tuple[Int, Int, Val], ends: tuple[Val, Val, Val]
+        self, f: Fn, blocks: Blocks, band: tuple[Int, Int, Val], ends: tuple[Val, Val, Target]
     ) -> None:
         """Taps of the last axis but one, and the rows of g that see each."""
         t, (x, g, dw), (down, across) = self.conv.type, ends, self.axes[-2:]
         line = across.source * self.conv.in_channels
-        step = across.taps * self.layout.depth * self.conv.out_channels
+        step = across.taps * self.layout.depth
         with f.loop(0, down.taps) as tap:
             low, high = self._range(f, down, tap.i)
             low, high = larger(f, low, band[0]), f.lesser(high, band[1])
@@ -274,7 +303,7 @@ class WeightGradient:
                 at = f.plus(at, -down.before)
                 x_ = f.at(x, f.times(at, line), t)
                 g_ = f.at(g, f.times(low, across.result * self._pixel(blocks)), t)
-                dw_ = f.at(dw, f.times(tap.i, step), t)
+                dw_ = dw.on(f, f.times(tap.i, step), self.conv.out_channels, t)
                 self._across(f, blocks, (band[2], rows), (x_, g_, dw_))
 
     def _range(self, f: Fn, axis: Axis, tap: Val) -> tuple[Int, Int]:
@@ -287,11 +316,11 @@ class WeightGradient:
         return f.convert("sext", low, I64), f.convert("sext", high, I64)
 
     def _across(
-        self, f: Fn, blocks: Blocks, rows: tuple[Val, Val], ends: tuple[Val, Val, Val]
+        self, f: Fn, blocks: Blocks, rows: tuple[Val, Val], ends: tuple[Val, Val, Target]
     ) -> None:
         """Taps of the last axis: several together where a tile has room for them."""
         axis = self.axes[-1]
-        if self.rows < 2 * self.layout.depth or axis.taps == 1:
+        if self._one_tap:
             with f.loop(0, axis.taps) as tap:
                 low, high = self._range(f, axis, tap.i)
                 some = f.compare("slt", f.integer(low), f.integer(high))
@@ -318,7 +347,7 @@ class WeightGradient:
         taps: tuple[Int, int],
         span: tuple[Int, Int],
         rows: tuple[Val, Val],
-        ends: tuple[Val, Val, Val],
+        ends: tuple[Val, Val, Target],
     ) -> None:
         """Source channels, a tile at a time."""
         conv, axis, t = self.conv, self.axes[-1], self.conv.type
@@ -327,7 +356,7 @@ class WeightGradient:
         at = f.plus(f.times(span[0], axis.stride), f.times(tap, axis.dilation))
         x = f.at(x, f.times(f.plus(at, -axis.before), conv.in_channels), t)
         g = f.at(g, f.times(span[0], self._pixel(blocks)), t)
-        dw = f.at(dw, f.times(tap, depth * conv.out_channels), t)
+        dw = dw.on(f, f.times(tap, depth), conv.out_channels, t)
         pixels = f.integer(f.plus(span[1], f.times(span[0], -1)))
         sizes = [depth] if count > 1 or blocks.groups else balanced(depth, self.rows)
         first = 0
@@ -335,8 +364,9 @@ class WeightGradient:
             name = self._function(blocks, count, size).write(self.module)
             with f.loop(0, sizes.count(size)) as loop:
                 c = f.plus(f.times(loop.i, size), first)
-                to = f.at(dw, f.times(c, conv.out_channels), t)
-                f.call(name, None, f.at(x, c, t), g, to, *rows, pixels)
+                to = dw.on(f, c, conv.out_channels, t)
+                soon = self.band.spots(f, to, t) if self.band else ()
+                f.call(name, None, f.at(x, c, t), g, to.dw, *rows, pixels, *soon)
             first += size * sizes.count(size)
 
     def _function(self, blocks: Blocks, taps: int, depth: int) -> WeightTile:
@@ -356,30 +386,5 @@ class WeightGradient:
             conv.out_channels,
             blocks.groups,
             self.copied,
+            self.band.calls(taps * depth, blocks.vectors, conv.type) if self.band else None,
         )
-
-
-def write_sum(
-    module: Module, name: str, conv: Convolution, parts: int, *, linkage: str = "internal"
-) -> KernelInfo:
-    """A kernel with buffers partials, dw: the partial results, added in their order."""
-    f = Fn(module, name, ARGUMENTS, linkage=linkage)
-    size, t = conv.counts[1], conv.type
-    lanes = module.machine.lanes(t.bits // 8)
-    chunks = chunk_count(-(-size // lanes), size * parts * 4)
-    source, to = pointers(f, 2)
-
-    def add(at: Int, kind: Type) -> None:
-        total = f.load(kind, f.at(source, at, t))
-        for n in range(1, parts):
-            total = f.add(total, f.load(kind, f.at(source, f.plus(at, n * size), t)))
-        f.store(total, f.at(to, at, t))
-
-    low, high = chunk_bounds(f, f.arg("chunk"), chunks, size // lanes)
-    with f.loop(low, high) as loop:
-        add(f.times(loop.i, lanes), t.by(lanes))
-    last = f.compare("eq", f.arg("chunk"), f.integer(chunks - 1))
-    with f.when(last), f.loop(size - size % lanes, size) as loop:
-        add(loop.i, t)
-    f.done()
-    return KernelInfo(name, chunks, 0, size * (parts - 1), size * (parts + 1) * t.bits // 8)

@@ -2,7 +2,8 @@
 
 A tile function has the signature (x, g, dw, images, rows, pixels): it adds to dw the products
 of images x rows x pixels places of x and g, at least one of each. Its own rows are the
-weights of neighbouring taps and source channels, its lanes are result channels.
+weights of neighbouring taps and source channels, its lanes are result channels. With `calls`
+it has two arguments more, where in x and g the share of the next band begins that it calls for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from retrograd.jit.llvm.text import I64, PTR, Module, Type, Val
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from retrograd.jit.llvm.conv_soon import Calls
 
 __all__ = ["WeightTile"]
 
@@ -40,6 +43,7 @@ class WeightTile:
     dw: int  # in dw, from row to row
     groups: Groups | None = None
     whole: bool = False  # all lanes of g exist
+    calls: Calls | None = None
 
     def write(self, module: Module) -> str:
         """Put the function into the module, unless it is there; its name."""
@@ -49,6 +53,8 @@ class WeightTile:
     def _write(self, module: Module, name: str) -> None:
         counts = [(n, I64) for n in LOOPS]
         args = [("x", PTR), ("g", PTR), ("dw", PTR), *counts]
+        if self.calls:
+            args += [("x_soon", PTR), ("g_soon", PTR)]
         f = Fn(module, name, args, attributes="nounwind noinline")
         t = self.type.by(module.machine.lanes(self.type.bits // 8))
         spots = [
@@ -57,20 +63,32 @@ class WeightTile:
             for j in range(self.vectors)
         ]
         sums = [load_some(f, t, at, kept) for at, kept in spots]
-        for x, (at, kept) in zip(
-            self._loops(f, 0, [f.arg("x"), f.arg("g"), *sums]), spots, strict=True
-        ):
+        soon = self._soon(f)
+        found = self._loops(f, 0, [f.arg("x"), f.arg("g"), *soon, *sums])
+        for x, (at, kept) in zip(found[len(soon) :], spots, strict=True):
             store_some(f, x, at, kept)
         f.done()
+
+    def _soon(self, f: Fn) -> list[Val]:
+        """What is called for first, in x, in g and in dw."""
+        if not self.calls:
+            return []
+        dw = f.at(f.arg("dw"), self.taps * self.depth * self.dw, self.type)
+        return [f.arg("x_soon"), f.arg("g_soon"), dw]
 
     def _loops(self, f: Fn, level: int, carry: Sequence[Val]) -> list[Val]:
         if level == len(LOOPS):
             return self._step(f, carry[0], carry[1], carry[2:])
         with repeat(f, f.arg(LOOPS[level]), carry) as loop:
-            x, g, *_ = loop.carry
-            sums = self._loops(f, level + 1, loop.carry)
+            x, g, *rest = loop.carry
+            soon: list[Val] = []
+            if self.calls and LOOPS[level] == "rows":
+                lanes = f.machine.lanes(self.type.bits // 8)
+                shape = self.vectors, lanes, self.dw
+                soon, rest = self.calls.write(f, self.type, rest[:3], shape), rest[3:]
+            sums = self._loops(f, level + 1, [x, g, *rest])
             ends = [f.at(x, self.x[level], self.type), f.at(g, self.g[level], self.type)]
-            loop.next = [*ends, *sums]
+            loop.next = [*ends, *soon, *sums]
         return loop.results[2:]
 
     def _lanes(self, vector: int) -> int:

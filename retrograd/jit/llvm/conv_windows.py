@@ -23,10 +23,10 @@ from retrograd.jit.llvm.conv_chunks import (
 )
 from retrograd.jit.llvm.conv_pieces import Piece, pieces, relative
 from retrograd.jit.llvm.conv_shape import Run
-from retrograd.jit.llvm.conv_tile import Epilogue, Tile
+from retrograd.jit.llvm.conv_tile import Epilogue, Soon, Tile
 from retrograd.jit.llvm.gemm_tile import load_some, some_lanes, store_some
 from retrograd.jit.llvm.info import KernelInfo
-from retrograd.jit.llvm.text import I1, I32, I64, PTR, Int, Module, Type, Val
+from retrograd.jit.llvm.text import I1, I32, I64, LINE, PTR, Int, Module, Type, Val
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Epilogue", "Windows"]
 
 
+# Lines that are called for at a time. Where there are more, channels are many: most of their
+# blocks find the row in the second cache, where the first has left it.
+MOST_SOON = 64
 SHORT = 600  # operations of an epilogue, written for every vector of a tile
 
 
@@ -268,12 +271,27 @@ class Windows:
             tuple(outer),
             (self.images, place, prod(a.result for a in self.axes) * layout.channels),
             blocks.groups,
+            soon=None if blocks.groups else self._soon(piece),
         )
         work = getattr(self.epilogue, "work", 1) * self.images * piece.size * blocks.vectors
         if not self.epilogue or work > SHORT:
             return tile
         steps = prod(a.result for a in self.axes), piece.phase.step
         return replace(tile, after=self.name, steps=steps, epilogue=self.epilogue)
+
+    def _soon(self, piece: Piece) -> Soon | None:
+        """Sources to call for, where tiles and the rows after them read them in their order."""
+        if not self.module.machine.told or len(self.axes) < 2 or not piece.runs:
+            return None
+        last, down = self.axes[-1], self.axes[-2]
+        if self.images > 1 or self.layout.groups > 1 or down.stride != down.jump:
+            return None
+        row = last.source * self.source
+        size = piece.size * piece.phase.advance * self.source
+        step = -(-size // down.taps)
+        if step * self.type.bits > MOST_SOON * LINE * 8:
+            return None
+        return Soon(row * ((down.taps - 1) * down.source_step + 1), step)
 
     def _finish(self, blocks: Blocks, piece: Piece) -> str:
         """A function that applies the epilogue to a tile, in place."""
