@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrograd.jit.llvm.ahead import called_soon, loop_of, rows_ahead
+from retrograd.jit.llvm.aside import Aside, columned
 from retrograd.jit.llvm.build import Fn
-from retrograd.jit.llvm.columns import ABREAST, Columns, tall
+from retrograd.jit.llvm.columns import ABREAST, tall
 from retrograd.jit.llvm.faults import Faults
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.kept import Kept
@@ -66,14 +67,20 @@ def write_loops(
     f.done()
     work = writer.turns * max(1, len(list(expressions(kernel.body))))
     moved = sum(map(_nbytes, order))
-    return KernelInfo(name, chunks, 0, work, moved), order
+    scratch = writer.aside.nbytes if writer.aside else 0
+    return KernelInfo(name, chunks, scratch, work, moved), order
 
 
 def _nbytes(b: Buffer) -> int:
     return int(np.prod(b.shape)) * b.dtype.itemsize
 
 
-class Writer(Columns):
+def _turns(loop: For) -> int:
+    some = int(np.prod([a.extent for a in loop.axes]))
+    return max(1, some if loop.until is None else min(some, FEW))
+
+
+class Writer(Aside):
     """One kernel being written."""
 
     def __init__(self, f: Fn, kernel: Kernel, order: list[Buffer]) -> None:
@@ -82,14 +89,13 @@ class Writer(Columns):
         self.vector, self.vertical = vector_axis(kernel)
         large = sum(_nbytes(b) for b in order) >= LARGE
         self.tall = tall(kernel, self.vector) if large and self.vertical else None
+        self.aside = columned(kernel, self.vector) if self.vertical else None
         self.lanes = self._width()
         loops = [s for s in kernel.body if isinstance(s, For)]
         if large:
             self.soon = called_soon(kernel, f.machine, vertical=self.vertical)
         self.turns = int(np.prod([a.extent for a in kernel.axes], dtype=np.int64))
-        for s in loops[:1]:
-            some = int(np.prod([a.extent for a in s.axes]))
-            self.turns *= max(1, some if s.until is None else min(some, FEW))
+        self.turns *= max(map(_turns, loops), default=1)
         self.memos: list[dict[Any, Num]] = [{}]
         along = self.vector if self.lanes and not self.vertical else None
         self.stages = stages_of(kernel, along, self.lanes)
@@ -98,6 +104,8 @@ class Writer(Columns):
         if self.stages and self.calls:
             self.calls = self.stages[0].loop
         self.down = loop_of(kernel) if large and self.vertical else None
+        if self.aside and large:
+            self.down = self.aside.loop.axes[-1]
 
     def _width(self) -> int:
         """Lanes: as many as fit of the smallest float, or of 4 bytes where there is none."""
@@ -113,6 +121,8 @@ class Writer(Columns):
             return 0
         if self.tall:
             return lanes * ABREAST
+        if self.aside:
+            return self.aside.lanes
         if not self.vertical:
             return lanes * abreast(self.kernel, self.vector, lanes)
         return lanes * together(self.kernel, self.vector, lanes, self.f.machine)
@@ -184,7 +194,7 @@ class Writer(Columns):
             self._down(axis, self.tall)
             return
         if axis is self.vector and self.vertical:
-            self._strips(axis, low, high, lambda: self._outer(rest))
+            self._strips(axis, low, high, lambda: self.strip(lambda: self._outer(rest)))
             return
         if self.stages and not rest:
             self._staggered(axis, low, high, self.stages)

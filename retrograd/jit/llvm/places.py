@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from retrograd.jit.loops.expr import Buffer, Expr
     from retrograd.jit.loops.index import Ix
 
-__all__ = ["Places"]
+__all__ = ["FAR", "Places"]
 
 FAR, ROWS = 1024, 16  # bytes from row to row that no CPU looks ahead by; rows to call for
 
@@ -62,7 +62,8 @@ class Places(ABC):
         f = self.f
         base: Int = ix.const
         step, rest = 0, None
-        for atom, c in ix.terms.items():
+        # A check ends a block of code: behind it, what a load and a store share is found once.
+        for atom, c in sorted(ix.terms.items(), key=lambda term: isinstance(term[0], Axis)):
             if isinstance(atom, Axis):
                 base = f.plus(base, f.times(self.at.get(atom, 0), c))
                 step += c if atom is self.vector and self.lanes else 0
@@ -91,7 +92,7 @@ class Places(ABC):
         """The index of the first lane; None if only that of all is to be had."""
         f = self.f
         found: Int = ix.const
-        for atom, c in ix.terms.items():
+        for atom, c in sorted(ix.terms.items(), key=lambda term: isinstance(term[0], Axis)):
             if isinstance(atom, Axis):
                 x: Int | None = self.at.get(atom, 0)
             elif isinstance(atom, Dynamic):

@@ -35,6 +35,7 @@ __all__ = ["Pooling", "axes_of"]
 EDGES = 6  # windows of a row whose code is written apart
 MOST_TAPS = 16  # places of a row of a window, one after the other
 SCATTERED = 16  # places of a window of which one is written alone
+ABREAST = 4  # vectors of which each place is compared, where registers hold them
 CHUNKS, FEW = 32, 8
 LEAST = 1 << 15  # places that are worth a chunk
 ALONE = Axis(1, 1, 1, 1, 1, 1, 0)
@@ -126,8 +127,21 @@ class Pooling:
 
     @cached_property
     def lanes(self) -> int:
-        """Channels in a vector."""
-        return self.module.machine.lanes(self.type.bits // 8)
+        """Channels side by side."""
+        return self.module.machine.lanes(self.type.bits // 8) * self.abreast
+
+    @cached_property
+    def abreast(self) -> int:
+        """Vectors of channels as one, in registers, while there is work for all threads.
+
+        Whether a place is the largest so far is known some cycles after the one before it.
+        """
+        machine = self.module.machine
+        vectors = -(-self.channels // machine.lanes(self.type.bits // 8))
+        most = ABREAST if machine.registers >= 32 else ABREAST // 2
+        many = [n for n in (most, ABREAST // 2) if vectors % n == 0]
+        fits = (n for n in many if self.batch * vectors // n >= FEW)
+        return next(fits, 1) if self.kind == "pull" else 1
 
     @cached_property
     def grid(self) -> tuple[int, int, int]:

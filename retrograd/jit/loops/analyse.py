@@ -126,9 +126,19 @@ def vector_axis(kernel: Kernel) -> tuple[Axis | None, bool]:
         )
         if score > best[0]:
             best = (score, axis, vertical)
-    if best[1] is None and outer:
-        return outer[-1], True
-    return best[1], best[2]
+    found = outer[-1] if best[1] is None and outer else best[1]
+    if found and best[2] and _one_by_one(kernel, found):
+        return None, True
+    return found, best[2]
+
+
+def _one_by_one(kernel: Kernel, axis: Axis) -> bool:
+    """Whether lanes along an axis would gather all they read, add to it, and scatter that."""
+    loops = [s for s in kernel.body if isinstance(s, For)]
+    adds = any(isinstance(s, Store) and _rereads(loop, s) for loop in loops for s in loop.body)
+    dear = any(e.op in FUNCTIONS and e.op not in EXTREMA for e in expressions(kernel.body))
+    near = any(stride(ix, axis) == 1 for ix in accesses(kernel.body))
+    return adds and jumps(kernel) and not dear and not near
 
 
 def _nearness(seen: Sequence[Ix], axis: Axis, *, vertical: bool) -> int:

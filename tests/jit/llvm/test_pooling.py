@@ -10,10 +10,13 @@ from retrograd.core.interpret import apply
 from retrograd.core.spec import spec_of
 from retrograd.ir.trace import trace
 from retrograd.jit.execute import Executable
+from retrograd.jit.llvm.conv_shape import Axis
 from retrograd.jit.llvm.kernels import kernels_of
 from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
+from retrograd.jit.llvm.pooling import Pooling
 from retrograd.jit.llvm.program import Writer, build
+from retrograd.jit.llvm.text import F32, Module
 from retrograd.jit.passes import optimized
 from retrograd.ops.nn.geometry import Frame
 from retrograd.ops.nn.pool_max import MaxPool, MaxPoolPull, MaxSpan, MaxSpanPull
@@ -88,6 +91,30 @@ def test_pools_emit_for_neon(case, rng):
         writer = Writer(graph_of(op, [a.astype(np.float32) for a in arrays]), named("neon"))
         writer.written()
         assert object_code(writer.module).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("shape", [(8, 7, 5, 60), (4, 5, 4, 32), (16, 4, 5, 90)], ids=str)
+@pytest.mark.parametrize("taps", [(3, 3), (4, 4)], ids=str)
+def test_vectors_of_channels_side_by_side(taps, shape, machine, rng):
+    counts = tuple(n - t + 1 for n, t in zip(shape[1:-1], taps, strict=True))
+    case = (taps, (1, 1), (1, 1), (0, 0), counts, shape)
+    for dtype, strange in (("float32", False), ("float64", False), ("float32", True)):
+        for op, arrays in pools(case, rng, strange=strange):
+            if isinstance(op, MaxPoolPull):
+                check(op, arrays, dtype, machine)
+
+
+@pytest.mark.parametrize(("machine", "most"), [("avx512", 4), ("avx2", 2), ("neon", 4)])
+def test_vectors_are_side_by_side_where_work_is_left_for_threads(machine, most):
+    axes, module = (Axis(56, 9, 8, 1, 6, 1, 0),) * 2, Module(named(machine))
+    lanes = named(machine).lanes(4)
+
+    def pull(batch, vectors):
+        return Pooling(module, "pull", "pull", batch, axes, vectors * lanes, F32).abreast
+
+    assert [pull(8, n) for n in (1, 2, 3, 4)] == [1, 2, 1, most]
+    assert [pull(batch, 4) for batch in (1, 2, 4)] == [1, 1, 2]
 
 
 def test_what_has_no_kernel_is_written_out(rng):
