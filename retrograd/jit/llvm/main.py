@@ -6,7 +6,8 @@ cost no code, so that a program of many layers compiles about as fast as one of 
 
 Kernels that follow each other, stream through more memory than the caches hold and touch
 nothing in common that one of them writes (the updates of many weights) are one job of the
-pool: each thread walks through whole arrays, and waits for the others once.
+pool: each thread walks through whole arrays, and waits for the others once. The next such job
+walks back.
 """
 
 from __future__ import annotations
@@ -160,17 +161,18 @@ class Main(Fn):
         text = _LAUNCHES.replace("KIND", kind).replace("MOST", str(most))
         text = text.replace("STRIDE", str(stride)).replace("SCRATCH", str(SCRATCH))
         text = text.replace("THREADS", str(THREADS)).replace("CHUNKS", str(MAX_THREADS))
-        for name in ("umin", "umax"):
-            self.module.declare(f"llvm.{name}.i64", "i64", "i64, i64")
+        self.module.declare("llvm.umin.i64", "i64", "i64, i64")
         self.module.functions["launches"] = text.strip()
         self.module.functions["together"] = _TOGETHER.replace("KIND", kind).strip()
 
 
 _LAUNCHES = """
+@turn = internal global i64 0, align 8
+
 define internal void @launches(ptr %block, i64 %first, i64 %last) nounwind noinline {
 entry:
   %bufs = alloca [MOST x ptr], align 64
-  %work = alloca [3 x i64], align 64
+  %work = alloca [5 x i64], align 64
   %scratch_at = getelementptr i64, ptr %block, i64 SCRATCH
   %scratch = load ptr, ptr %scratch_at, align 8
   %threads_at = getelementptr i64, ptr %block, i64 THREADS
@@ -225,6 +227,12 @@ join:
   store ptr %bufs, ptr %work_bufs, align 8
   %work_parts = getelementptr i64, ptr %work, i64 2
   store i64 %parts, ptr %work_parts, align 8
+  %team = call i64 @llvm.umin.i64(i64 %threads, i64 %parts)
+  %work_team = getelementptr i64, ptr %work, i64 3
+  store i64 %team, ptr %work_team, align 8
+  %turn = atomicrmw xor ptr @turn, i64 1 monotonic, align 8
+  %work_turn = getelementptr i64, ptr %work, i64 4
+  store i64 %turn, ptr %work_turn, align 8
   call void @rg_parallel_within(ptr @together, ptr %work, i64 %parts, ptr %scratch, i64 STRIDE,
     i64 %threads)
   br label %on
@@ -246,50 +254,74 @@ end:
 }
 """
 
-# A part of a job of several kernels: so many of their chunks, in order.
+# A part of a job of several kernels: so many of their chunks, in order. Every second job goes
+# backwards, each thread through the parts that are its own: it begins where the one before it
+# ended, with what the last cache still holds (AdamW of 25 million numbers: 4 % less time).
 _TOGETHER = """
-define internal void @together(ptr %work, i64 %part, ptr %scratch) nounwind noinline {
+define internal void @together(ptr %work, i64 %given, ptr %scratch) nounwind noinline {
 entry:
   %rows = load ptr, ptr %work, align 8
   %bufs_at = getelementptr i64, ptr %work, i64 1
   %bufs = load ptr, ptr %bufs_at, align 8
   %parts_at = getelementptr i64, ptr %work, i64 2
   %parts = load i64, ptr %parts_at, align 8
+  %team_at = getelementptr i64, ptr %work, i64 3
+  %team = load i64, ptr %team_at, align 8
+  %turn_at = getelementptr i64, ptr %work, i64 4
+  %turn = load i64, ptr %turn_at, align 8
   %units_at = getelementptr i64, ptr %rows, i64 5
   %units = load i64, ptr %units_at, align 8
+  %back = icmp ne i64 %turn, 0
+  %own = udiv i64 %parts, %team ; parts of a thread, of the first `more` of them one more
+  %more = urem i64 %parts, %team
+  %large = add i64 %own, 1
+  %begin = mul i64 %more, %large
+  %in = icmp ult i64 %given, %begin
+  %size = select i1 %in, i64 %large, i64 %own
+  %origin = select i1 %in, i64 0, i64 %begin
+  %inside = sub i64 %given, %origin
+  %number = urem i64 %inside, %size
+  %top = sub i64 %size, 1
+  %twice = shl i64 %number, 1
+  %far = sub i64 %top, %twice
+  %mirror = add i64 %given, %far
+  %part = select i1 %back, i64 %mirror, i64 %given
   %after = add i64 %part, 1
   %low = mul i64 %units, %part
   %high = mul i64 %units, %after
   %first = udiv i64 %low, %parts
   %last = udiv i64 %high, %parts
-  br label %row
-row:
-  %row_at = phi ptr [ %rows, %entry ], [ %row_next, %done ]
-  %mine = phi ptr [ %bufs, %entry ], [ %bufs_next, %done ]
-  %base = phi i64 [ 0, %entry ], [ %end, %done ]
-  %kernel = load ptr, ptr %row_at, align 8
-  %chunks_at = getelementptr i64, ptr %row_at, i64 1
-  %chunks = load i64, ptr %chunks_at, align 8
-  %count_at = getelementptr i64, ptr %row_at, i64 3
-  %count = load i64, ptr %count_at, align 8
-  %end = add i64 %base, %chunks
-  %from = call i64 @llvm.umax.i64(i64 %first, i64 %base)
-  %to = call i64 @llvm.umin.i64(i64 %last, i64 %end)
+  %ends = add i64 %first, %last
+  %end = sub i64 %ends, 1
   br label %look
 look:
-  %unit = phi i64 [ %from, %row ], [ %more, %run ]
-  %going = icmp ult i64 %unit, %to
-  br i1 %going, label %run, label %done
-run:
-  %chunk = sub i64 %unit, %base
-  call void %kernel(ptr %mine, i64 %chunk, ptr %scratch)
-  %more = add i64 %unit, 1
-  br label %look
-done:
+  %i = phi i64 [ %first, %entry ], [ %next, %run ]
+  %going = icmp ult i64 %i, %last
+  br i1 %going, label %take, label %out
+take:
+  %behind = sub i64 %end, %i
+  %unit = select i1 %back, i64 %behind, i64 %i
+  br label %row
+row:
+  %row_at = phi ptr [ %rows, %take ], [ %row_next, %skip ]
+  %mine = phi ptr [ %bufs, %take ], [ %bufs_next, %skip ]
+  %chunk = phi i64 [ %unit, %take ], [ %rest, %skip ]
+  %chunks_at = getelementptr i64, ptr %row_at, i64 1
+  %chunks = load i64, ptr %chunks_at, align 8
+  %here = icmp ult i64 %chunk, %chunks
+  br i1 %here, label %run, label %skip
+skip:
+  %rest = sub i64 %chunk, %chunks
+  %count_at = getelementptr i64, ptr %row_at, i64 3
+  %count = load i64, ptr %count_at, align 8
   %row_next = getelementptr KIND, ptr %row_at, i64 1
   %bufs_next = getelementptr ptr, ptr %mine, i64 %count
-  %left = icmp ult i64 %end, %last
-  br i1 %left, label %row, label %out
+  br label %row
+run:
+  %kernel = load ptr, ptr %row_at, align 8
+  call void %kernel(ptr %mine, i64 %chunk, ptr %scratch)
+  %next = add i64 %i, 1
+  br label %look
 out:
   ret void
 }
