@@ -11,6 +11,7 @@ import numpy as np
 from retrograd.jit.llvm.machine import NARROW, SLOWED, chosen
 
 HERE = Path(__file__).parent
+WIDE = ["znver5"]  # cores that do two multiply-adds of whole lines in a cycle
 
 
 def machine() -> dict[str, str]:
@@ -43,9 +44,10 @@ def code() -> str:
 
 
 def kind(processor: str, core: str, vectors: str) -> str:
-    """Of a CPU: who made it, if its core is narrow or slowed, its vectors: "AMD avx512"."""
+    """Of a CPU: who made it, what is said of its core, its vectors: "AMD wide avx512"."""
     maker = processor.replace("(", " ").partition(" ")[0]
-    how = "narrow " if core in NARROW else "slowed " if core in SLOWED else ""
+    kinds = {"narrow ": NARROW, "slowed ": SLOWED, "wide ": WIDE}
+    how = next((how for how, cores in kinds.items() if core in cores), "")
     return f"{maker} {how}{vectors}"
 
 

@@ -111,8 +111,27 @@ SLOWED = {
     "transpose": "32 rows apart by 16 KiB are read, two squares below each other, at a time; "
     "with four 7 % more, with one a fifth more, without calls a quarter more",
 }
+WIDE = {
+    "GEMM": "all of B is packed once, which alone takes 1 % (9 cycles a line, from the third "
+    "cache), but waits for memory after the streams of A and C: without it 3 to 4 % less. "
+    "Tiles that call for the next block of B change nothing, or make it worse; to fix: B "
+    "packed by the tiles of the block before, into a second room",
+    "batched GEMM 512 x 16": "each multiply-add has a load of its own: 272 loads at two a "
+    "cycle are 136 cycles, 256 multiply-adds 128. With 128 products, which a second cache "
+    "holds, 0.89; calls for the next ones: 0.78 in place of 0.84; to fix: numbers of A "
+    "spread by shuffles",
+    "batched GEMM": "1.5 MB for each thread and a second cache of 1 MB: with a quarter of "
+    "the products 0.97. Calls for the next ones change nothing",
+    "silu": "memory has fast and slow minutes here, two to one; from a near cache 1.4 times "
+    "as fast",
+    "transpose, 4096": "rows are apart by 16 KiB: all lines of a column lie in one set of "
+    "the first cache and in four of the second; rows of 4000 have all of their limit. Eight "
+    "squares below each other, four lines of a row called for together, are the best of the "
+    "orders that were tried",
+}
 KERNELS: dict[str, dict[str, str]] = {
     "AMD avx512": AMD,
+    "AMD wide avx512": WIDE,
     "Intel avx512": INTEL,
     "Intel narrow avx512": NARROW,
     "Intel slowed avx512": SLOWED,

@@ -158,29 +158,23 @@ class Executable:
         head = (base, base + self.program.arena, threads, at + 8 * self.status, ask, main)
         block[:] = [*head, *pointers, *addresses(made), *self.constants, *self.unhurt]
         try:
-            self._fly(poll, block, at, spoils=bool(mine))
+            self.function(at)
+        except BaseException as error:  # from a signal's handler, and the program has ended
+            if not mine or self._failed(poll, block):
+                raise
+            defer(error)
         finally:
             arenas.give(arena)
             if self.files and file:
                 self.files.give(file)
+        if self._failed(poll, block) if poll else block[self.status] != FINE:
+            self._raise(poll, block)
         if self.simple:
             return made
         found = [arrays[v] if v < self.given else made[self.where[v]] for v in self.outputs]
         for k in self.again:
             found[k] = found[k].copy()
         return found
-
-    def _fly(self, poll: Poll | None, block: Any, at: int, *, spoils: bool) -> None:
-        """Call; raise what went wrong in it."""
-        function = self.function
-        try:
-            function(at)
-        except BaseException as error:  # from a signal's handler, and the program has ended
-            if not spoils or self._failed(poll, block):
-                raise
-            defer(error)
-        if self._failed(poll, block):
-            self._raise(poll, block)
 
     def _failed(self, poll: Poll | None, block: Any) -> bool:
         return block[self.status] != FINE or (poll is not None and poll.caught)

@@ -39,7 +39,7 @@ __all__ = ["write_loops"]
 PARAMETERS = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 GRAIN = 1 << 15  # operations that are worth a chunk
 LARGE = 4 << 20  # bytes that do not stay in a second cache
-PAST = 16 << 20  # bytes that leave past the caches, which most would not hold until read
+PAST = 16 << 20  # bytes: larger results leave past the caches, which may not hold them long
 FEW = 2  # turns of a loop that ends early, about
 
 
@@ -62,7 +62,7 @@ def write_loops(
     writer = Writer(f, kernel, order)
     writer.first, writer.faults = first, faults or Faults()
     read = {e.data[0] for e in expressions(kernel.body) if e.op == "load"}
-    writer.pass_by([b for b in order if b.name in leaving and _nbytes(b) >= PAST], read)
+    writer.pass_by([b for b in order if b.name in leaving and _nbytes(b) > PAST], read)
     chunks = writer.write()
     f.done()
     work = writer.turns * max(1, len(list(expressions(kernel.body))))

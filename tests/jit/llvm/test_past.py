@@ -73,7 +73,7 @@ def test_what_is_large_is_stored_past_the_caches_and_fenced(machine):
         return writer.module.text()
 
     fence = "fence seq_cst" if machine == "neon" else "@llvm.x86.sse.sfence()"
-    large, small = text(loops.PAST // 4), text(loops.PAST // 8)
+    large, small = text(loops.PAST // 4 + 1), text(loops.PAST // 4)
     assert "!nontemporal" in large
     assert fence in large
     assert "!nontemporal" not in small
