@@ -39,7 +39,8 @@ __all__ = ["write_loops"]
 PARAMETERS = [("bufs", PTR), ("chunk", I64), ("scratch", PTR)]
 GRAIN = 1 << 15  # operations that are worth a chunk
 LARGE = 4 << 20  # bytes that do not stay in a second cache
-PAST = 16 << 20  # bytes: larger results leave past the caches, which may not hold them long
+PAST = 16 << 20  # bytes that leave past the caches, which most would not hold until read
+MOVES = {"load", "place", "number", "guard", "not", "and", "lt", "ge"}  # no arithmetic
 FEW = 2  # turns of a loop that ends early, about
 
 
@@ -62,13 +63,22 @@ def write_loops(
     writer = Writer(f, kernel, order)
     writer.first, writer.faults = first, faults or Faults()
     read = {e.data[0] for e in expressions(kernel.body) if e.op == "load"}
-    writer.pass_by([b for b in order if b.name in leaving and _nbytes(b) > PAST], read)
+    large = [b for b in order if b.name in leaving and _nbytes(b) >= _kept_to(kernel)]
+    writer.pass_by(large, read)
     chunks = writer.write()
     f.done()
     work = writer.turns * max(1, len(list(expressions(kernel.body))))
     moved = sum(map(_nbytes, order))
     scratch = writer.aside.nbytes if writer.aside else 0
     return KernelInfo(name, chunks, scratch, work, moved), order
+
+
+def _kept_to(kernel: Kernel) -> int:
+    """Bytes from which on a result had better leave past the caches.
+
+    Of 16 MB concat takes a sixth less time if it does not, norms of rows a quarter more.
+    """
+    return PAST if {e.op for e in expressions(kernel.body)} - MOVES else 2 * PAST
 
 
 def _nbytes(b: Buffer) -> int:

@@ -65,18 +65,20 @@ def test_any_memory_of_the_result(offset, same, rng, monkeypatch):
 
 @pytest.mark.parametrize("machine", ["avx512", "avx2", "sse2", "neon"])
 def test_what_is_large_is_stored_past_the_caches_and_fenced(machine):
-    def text(n):
-        graph, _ = trace(lambda x: [x + 1], [spec_of(np.zeros(n, np.float32))])
+    def text(n, f=lambda x: x + 1):
+        graph, _ = trace(lambda x: [f(x)], [spec_of(np.zeros(n, np.float32))])
         writer = Writer(optimized(graph, kernels_of), named(machine))
         writer.written()
         assert object_code(writer.module).startswith(b"\x7fELF")
         return writer.module.text()
 
     fence = "fence seq_cst" if machine == "neon" else "@llvm.x86.sse.sfence()"
-    large, small = text(loops.PAST // 4 + 1), text(loops.PAST // 4)
+    large, small = text(loops.PAST // 4), text(loops.PAST // 8)
     assert "!nontemporal" in large
     assert fence in large
     assert "!nontemporal" not in small
+    copies = [text(n, lambda x: rg.concat([x, x])) for n in (loops.PAST // 8, loops.PAST // 4)]
+    assert ["!nontemporal" in c for c in copies] == [False, True], "what is moved stays longer"
 
 
 def test_what_is_read_again_stays_in_the_caches(monkeypatch):
