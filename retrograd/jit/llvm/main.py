@@ -162,13 +162,12 @@ class Main(Fn):
         text = text.replace("STRIDE", str(stride)).replace("SCRATCH", str(SCRATCH))
         text = text.replace("THREADS", str(THREADS)).replace("CHUNKS", str(MAX_THREADS))
         self.module.declare("llvm.umin.i64", "i64", "i64, i64")
+        self.module.words.append("turn")
         self.module.functions["launches"] = text.strip()
         self.module.functions["together"] = _TOGETHER.replace("KIND", kind).strip()
 
 
 _LAUNCHES = """
-@turn = internal global i64 0, align 8
-
 define internal void @launches(ptr %block, i64 %first, i64 %last) nounwind noinline {
 entry:
   %bufs = alloca [MOST x ptr], align 64

@@ -40,7 +40,7 @@ def parts(module: Module) -> Parts | None:
     cost = {name: _cost(text) for name, text in module.functions.items()}
     uses = {name: set(_NAME.findall(text)) for name, text in module.functions.items()}
     tables = {name: set(_NAME.findall(body)) for body, name in module.globals.items()}
-    known = uses.keys() | tables.keys() | module.declared.keys()
+    known = {*uses, *tables, *module.declared, *module.words}
     if any(used - known for used in uses.values()):
         return None  # functions that have no place of their own in the module
     groups = sorted(_groups(uses), key=lambda g: -sum(cost[n] for n in g))
@@ -81,6 +81,7 @@ def _part(module: Module, wanted: set[str], names: Sequence[str]) -> Module:
     used = {name for text in kept.values() for name in _NAME.findall(text)}
     part.globals = {body: name for body, name in module.globals.items() if name in used}
     part.declared = {n: d for n, d in module.declared.items() if n in used}
+    part.words = [n for n in module.words if n in used]
     for name in names:
         if name not in kept:
             part.declare(name, "void", "")  # only where it is matters

@@ -80,13 +80,14 @@ LINE = 64  # bytes of a cache line
 
 
 class Module:
-    """Functions, constants and declarations that become one object file."""
+    """Functions, constants, words and declarations that become one object file."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.functions: dict[str, str] = {}
         self.declared: dict[str, str] = {}
         self.globals: dict[str, str] = {}
+        self.words: list[str] = []  # each of one function, 0 at first; what it stores stays
 
     def declare(self, name: str, result: str, args: str) -> None:
         """An external function or an intrinsic."""
@@ -109,6 +110,7 @@ class Module:
     def text(self) -> str:
         """The module as LLVM IR."""
         tables = [f"@{n} = internal unnamed_addr constant {b}" for b, n in self.globals.items()]
+        tables += [f"@{n} = internal global i64 0, align 8" for n in self.words]
         return "\n".join([*tables, *self.declared.values(), *self.functions.values()]) + "\n"
 
 
