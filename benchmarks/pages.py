@@ -262,13 +262,14 @@ def _readme(rows: list[dict[str, Any]], about: dict[str, str]) -> None:
         return
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
+    machine = ", ".join(about[n] for n in ("processor", "core") if n in about)
     versions = ", ".join(f"{k} {about[k]}" for k in ("torch", "jax", "python") if k in about)
     made = [
         BEGIN,
         "",
         "![training steps against PyTorch and JAX](benchmarks/steps.svg)",
         "",
-        f"{_summary(rows)} Two threads each of an {about.get('processor', '?')}; {versions}.",
+        f"{_summary(rows)} Two threads each of an {machine}; {versions}.",
         "",
         table([_times(f) for f in rows]),
         "",

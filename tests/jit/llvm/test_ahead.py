@@ -19,11 +19,11 @@ SMALL = np.zeros((64, 1024), np.float32)
 FIRST, SECOND = "i32 3, i32 1)", "i32 2, i32 1)"  # caches, as llvm.prefetch says them
 
 
-def calls(f, x, *, told):
+def calls(f, x, **kind):
     """Into which caches a function of four arrays calls for lines."""
     spec = spec_of(x)
     graph, _ = trace(lambda *xs: [f(*xs)], [spec] * 4)
-    machine = dataclasses.replace(named("avx512"), told=told)
+    machine = dataclasses.replace(named("avx512"), **kind)
     writer = Writer(optimized(graph, kernels_of), machine)
     writer.written()
     lines = [s for s in writer.module.text().splitlines() if "call void @llvm.prefetch" in s]
@@ -57,6 +57,12 @@ def test_and_of_one_or_four_they_are_not(f):
 def test_nobody_is_told_of_what_a_cache_holds(f):
     assert not calls(f, SMALL, told=False)
     assert not calls(f, SMALL, told=True)
+
+
+def test_cpus_that_read_in_bursts_are_told_of_one_buffer_two_pages_ahead():
+    one, several = lambda a, b, c, d: rg.exp(a), lambda a, b, c, d: a + b
+    assert calls(one, LARGE, told=True, bursts=True) == {SECOND}
+    assert calls(several, LARGE, told=True, bursts=True) == {FIRST}
 
 
 def test_other_cpus_are_told_of_all_that_streams():
