@@ -345,12 +345,14 @@ class _Writer(Operands):
         calls = (plan.calls,) if plan.calls else ()
         few = gemm.k if gemm.k <= min(SHORT, plan.depth) and not keep else 0
         soon = plan.pack_a and self.f.machine.told
+        spread = self.f.machine.spreads and bool(few) and width == 1 and a[1] == 1
         shape = t, height, width, a, b, c
         tile = Tile(*shape, *tails, *flags, calls, beside, self.lines, depth=few, soon=soon)
         if plan.woven:
             tile = replace(tile, weft=(*gemm.a, plan.height))
         twice = frugal and (soon or self._roomy(height, width))
-        return (replace(tile, turns=TWICE) if twice else tile).write(self.f.module)
+        tile = replace(tile, spread=spread, turns=TWICE if twice else 1)
+        return tile.write(self.f.module)
 
     def _roomy(self, height: int, width: int) -> bool:
         """Whether LLVM may load early for several steps and still hold all sums."""

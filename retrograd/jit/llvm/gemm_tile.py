@@ -34,6 +34,7 @@ __all__ = [
 LINE = 512  # bits of a cache line
 MOST_WRITTEN = 256  # multiply-adds that are written out in a turn of a loop
 AHEAD = 16  # rows, in other pages than those read now, that are called for
+LANE = 128  # bits within which numbers are spread at no distance
 SOON = 8  # steps of k from those that are read to those called for from the second cache
 SIGNATURE = [("a", PTR), ("b", PTR), ("c", PTR), ("depth", I64), ("more", I64)]
 
@@ -79,6 +80,11 @@ def prefetch(f: Fn, at: Val, *, near: bool = True) -> None:
     f.emit(f"call void @llvm.prefetch.p0({at}, i32 0, i32 {3 if near else 2}, i32 1)")
 
 
+def _sealed(f: Fn, x: Val) -> Val:
+    """The same, of which LLVM does not know where it is from: it would load its parts anew."""
+    return f.make(x.type, f'call {x.type.text} asm "", "=v,0"({x})')
+
+
 class Calls(NamedTuple):
     """Cache lines that a tile calls for, a few for each of its rows; distances in elements."""
 
@@ -110,6 +116,7 @@ class Tile:
     soon: bool = False  # whether to call for what is read soon, of panels in the second cache
     turns: int = 1  # steps of k in a turn of the loop
     weft: tuple[int, ...] = ()  # strides of rows of another tile that are packed: from, to
+    spread: bool = False  # whether some numbers of a are spread in registers: loads are slow
 
     @property
     def name(self) -> str:
@@ -117,7 +124,7 @@ class Tile:
         shape = f"{self.type.suffix}_{self.rows}x{self.vectors}"
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
-        flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}{self.soon:d}"
+        flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}{self.soon:d}{self.spread:d}"
         rest = *self.beside, self.later, self.depth, self.turns, *chain(*self.calls), *self.weft
         calls = "_".join(map(str, rest))
         return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{calls}"
@@ -247,9 +254,14 @@ class Tile:
     def _written(self, f: Fn, turns: int, ends: Sequence[Val], first: Int = 0) -> list[Val]:
         """Steps from places that move on, as loads with an index take two instructions."""
         a, b, *sums = ends
-        for n in range(turns):
-            self._step(f, a, b, f.integer(f.plus(first, n)), sums)
-            a, b = f.at(a, self.a[1], self.type), f.at(b, self.b, self.type)
+        t = self.type
+        group = LANE // t.bits if self.spread and not turns * t.bits % LANE else 1
+        for n in range(0, turns, group):
+            if group > 1:
+                self._spread(f, a, b, group, sums)
+            else:
+                self._step(f, a, b, f.integer(f.plus(first, n)), sums)
+            a, b = (f.at(x, group * step, t) for x, step in ((a, self.a[1]), (b, self.b)))
         return [a, b, *sums]
 
     def _fits(self, turns: int, size: int) -> bool:
@@ -277,6 +289,25 @@ class Tile:
             for j, y in enumerate(across):
                 n = i * self.vectors + j
                 sums[n] = multiply_add(f, x, y, sums[n])
+
+    def _spread(self, f: Fn, a: Val, b: Val, group: int, sums: list[Val]) -> None:
+        """Some steps of k: half of the numbers of a row come with one load.
+
+        In a tile of one vector each multiply-add takes a load of its own, as many in a cycle
+        as there are multiply-adds, and those of b come on top.
+        """
+        t = sums[0].type
+        across = [load_some(f, t, f.at(b, k * self.b, t), self.load_tail) for k in range(group)]
+        for i in range(self.rows):
+            here = f.at(a, i * self.a[0], t)
+            some = f.load(self.type.by(group), here)
+            lanes = _sealed(f, f.shuffle(some, None, [n % group for n in range(t.lanes)]))
+            for k, y in enumerate(across):
+                if 2 * k < group:
+                    x = f.shuffle(lanes, None, [n - n % group + k for n in range(t.lanes)])
+                else:
+                    x = f.splat(f.load(self.type, f.at(here, k, t)), t.lanes)
+                sums[i] = multiply_add(f, x, y, sums[i])
 
     def _call_ahead(self, f: Fn, k: Val) -> None:
         """One line of the next rows each step: eight rows in turn, then the next lines."""

@@ -42,6 +42,7 @@ class Machine:
     told: bool = True  # whether what is read in order is read faster if it is called for
     frugal: bool = False  # whether it pays for each instruction beside arithmetic
     bursts: bool = False  # whether lines of a row are read faster if called for together
+    spreads: bool = False  # whether numbers are spread in registers beside two multiply-adds
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of `itemsize` bytes in a vector."""
@@ -107,7 +108,8 @@ def host() -> Machine:
             kind = "avx512", triple, cpu, flat, 64, 32, True, True
             zen5 = cpu == "znver5"
             told = zen5 or not amd
-            return Machine(*kind, tune=tune, told=told, frugal=cpu in FRUGAL, bursts=zen5)
+            mine = {"frugal": cpu in FRUGAL, "bursts": zen5, "spreads": zen5}
+            return Machine(*kind, tune=tune, told=told, **mine)
         if features.get("avx2") and features.get("fma"):
             kind = "avx2", triple, cpu, flat, 32, 16, True, False
             return Machine(*kind, told=not amd, frugal=cpu in FRUGAL)

@@ -145,7 +145,8 @@ publish:
   %next = add i64 %number, 1
   %upper = shl i64 %next, 32
   %absent = shl i64 4294967295, %chunks
-  %lower = and i64 %absent, 4294967295
+  %real = and i64 %absent, 4294967295
+  %lower = or i64 %real, 1 ; the caller's first: the tick is not taken from the others again
   %open = or i64 %upper, %lower
   %x = atomicrmw xchg ptr @job, i64 %open seq_cst, align 8
   %asleep = load atomic i64, ptr @sleeping seq_cst, align 8
@@ -163,8 +164,10 @@ ring: ; once: their bits go, so that the next call does not ring for those on th
 ptr null, ptr null, i32 %call32)
   br label %join
 join:
+  call void %fn(ptr %bufs, i64 0, ptr %scratch)
   %count = call i64 @work(i64 0)
-  %others = sub i64 %chunks, %count
+  %own = add i64 %count, 1
+  %others = sub i64 %chunks, %own
   %goal = add i64 %before, %others
   br label %wait
 wait:

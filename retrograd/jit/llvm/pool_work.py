@@ -48,14 +48,15 @@ stride, parts
 @spin = internal global i64 0, align 8 ; nanoseconds before an idle worker sleeps
 """
 
-# Claim and run chunks until there are none; how many it were. The caller is thread 0.
+# Claim and run chunks until there are none; how many it were. The caller is thread 0; others
+# say of each chunk that it is done before they look for more, which may take a while.
 # parts = threads | chunks // threads << 8 | chunks % threads << 16.
 WORK = """
 define internal i64 @work(i64 %id) nounwind noinline {
 entry:
   br label %again
 again:
-  %count = phi i64 [ 0, %entry ], [ %count, %choose ], [ %more, %run ]
+  %count = phi i64 [ 0, %entry ], [ %count, %choose ], [ %more, %run ], [ %more, %tell ]
   %t = load atomic i64, ptr @job acquire, align 8
   %not = xor i64 %t, -1
   %free = and i64 %not, 4294967295
@@ -104,6 +105,10 @@ run:
   %mine = getelementptr i8, ptr %scratch, i64 %offset
   call void %fn(ptr %bufs, i64 %pick, ptr %mine)
   %more = add i64 %count, 1
+  %caller = icmp eq i64 %id, 0
+  br i1 %caller, label %again, label %tell
+tell:
+  %d = atomicrmw add ptr @done, i64 1 release, align 8
   br label %again
 out:
   ret i64 %count
@@ -121,17 +126,14 @@ PLAIN_FLOATS
   %rest = xor i64 %bit, -1
   br label %loop
 loop:
-  %pauses = phi i64 [ 0, %entry ], [ 0, %ran ], [ %on, %idle ], [ %on, %watch ], [ 0, %awake ]
-  %until = phi i64 [ 0, %entry ], [ 0, %ran ], [ %until, %idle ], [ %end, %watch ], \
+  %pauses = phi i64 [ 0, %entry ], [ 0, %loop ], [ %on, %idle ], [ %on, %watch ], [ 0, %awake ]
+  %until = phi i64 [ 0, %entry ], [ 0, %loop ], [ %until, %idle ], [ %end, %watch ], \
 [ 0, %awake ]
-  %seen = phi i64 [ 0, %entry ], [ %seen, %ran ], [ %seen, %idle ], [ %job, %watch ], \
+  %seen = phi i64 [ 0, %entry ], [ %seen, %loop ], [ %seen, %idle ], [ %job, %watch ], \
 [ %seen, %awake ]
   %count = call i64 @work(i64 %id)
   %nothing = icmp eq i64 %count, 0
-  br i1 %nothing, label %idle, label %ran
-ran:
-  %d = atomicrmw add ptr @done, i64 %count release, align 8
-  br label %loop
+  br i1 %nothing, label %idle, label %loop
 idle:
   PAUSE
   %on = add i64 %pauses, 1
