@@ -352,6 +352,8 @@ class _Writer(Operands):
             tile = replace(tile, weft=(*gemm.a, plan.height))
         twice = frugal and (soon or self._roomy(height, width))
         tile = replace(tile, spread=spread, turns=TWICE if twice else 1)
+        if few and not spread and plan.follows and self.f.machine.bursts:
+            tile = replace(tile, apart=gemm.batch[-1][2])
         return tile.write(self.f.module)
 
     def _roomy(self, height: int, width: int) -> bool:

@@ -201,6 +201,16 @@ class Plan:
         return self.pack_a and all(ceil(d / most) <= d // self.rows.size for d in depths)
 
     @property
+    def follows(self) -> bool:
+        """Whether each matrix of a batch begins where the one before it ends, without gaps."""
+        gemm, sizes = self.gemm, (self.gemm.m, self.gemm.k, self.gemm.n)
+        if not gemm.batch or self.columns.count > 1 or self.tail:
+            return False
+        (m, k, n), (_, *apart) = sizes, gemm.batch[-1]
+        dense = (gemm.a, gemm.b, gemm.c) == ((k, 1), (n, 1), (n, 1))
+        return dense and tuple(apart) == (m * k, k * n, m * n)
+
+    @property
     def height(self) -> int:
         """Rows in a panel of packed A: those of a tile, in whole or half vectors."""
         half = max(1, self.unit // 2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retrograd.jit.llvm.build import Fn
@@ -74,10 +75,11 @@ def store_some(f: Fn, x: Val, pointer: Val, count: int) -> None:
         f.masked_store(x, pointer, some_lanes(f, x.type.lanes, count))
 
 
-def prefetch(f: Fn, at: Val, *, near: bool = True) -> None:
-    """Call for a cache line: to the first cache, or to the second only."""
+def prefetch(f: Fn, at: Val, *, near: bool = True, write: bool = False) -> None:
+    """Call for a cache line: to the first cache, or to the second only; to be written."""
     f.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-    f.emit(f"call void @llvm.prefetch.p0({at}, i32 0, i32 {3 if near else 2}, i32 1)")
+    how = f"i32 {write:d}, i32 {3 if near else 2}, i32 1"
+    f.emit(f"call void @llvm.prefetch.p0({at}, {how})")
 
 
 def _sealed(f: Fn, x: Val) -> Val:
@@ -116,6 +118,7 @@ class Tile:
     soon: bool = False  # whether to call for what is read soon, of panels in the second cache
     turns: int = 1  # steps of k in a turn of the loop
     weft: tuple[int, ...] = ()  # strides of rows of another tile that are packed: from, to
+    apart: int = 0  # elements to b's next matrix: it is called for, and what a and c go on with
     spread: bool = False  # whether some numbers of a are spread in registers: loads are slow
 
     @property
@@ -125,9 +128,9 @@ class Tile:
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
         flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}{self.soon:d}{self.spread:d}"
-        rest = *self.beside, self.later, self.depth, self.turns, *chain(*self.calls), *self.weft
-        calls = "_".join(map(str, rest))
-        return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{calls}"
+        counts = *self.beside, self.later, self.depth, self.turns, self.apart
+        rest = "_".join(map(str, (*counts, *chain(*self.calls), *self.weft)))
+        return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{rest}"
 
     def write(self, module: Module) -> str:
         """Put the function into the module, unless it is there; its name."""
@@ -248,7 +251,7 @@ class Tile:
         if turns == self.depth:
             return self._written(f, turns, ends)
         with repeat(f, self.depth, ends, turns) as loop:
-            loop.next = self._written(f, turns, loop.carry)
+            loop.next = self._written(f, turns, loop.carry, loop.i)
         return list(loop.results)
 
     def _written(self, f: Fn, turns: int, ends: Sequence[Val], first: Int = 0) -> list[Val]:
@@ -261,6 +264,8 @@ class Tile:
                 self._spread(f, a, b, group, sums)
             else:
                 self._step(f, a, b, f.integer(f.plus(first, n)), sums)
+            if self.apart:
+                self._call_after(f, first, n)
             a, b = (f.at(x, group * step, t) for x, step in ((a, self.a[1]), (b, self.b)))
         return [a, b, *sums]
 
@@ -289,6 +294,25 @@ class Tile:
             for j, y in enumerate(across):
                 n = i * self.vectors + j
                 sums[n] = multiply_add(f, x, y, sums[n])
+
+    def _call_after(self, f: Fn, first: Int, n: int) -> None:
+        """A share of what a batch goes on with, in step n of a turn that begins with `first`.
+
+        All matrices may be more than the second cache holds, and each is too short for the
+        hardware to see how it goes on. Called for all at once, it would be waited for.
+        """
+        lanes, line = f.machine.lanes(self.type.bits // 8), LINE // self.type.bits
+        rows, columns = self.rows * self.depth, self.rows * self.vectors * lanes
+        for name, begin, length in (
+            ("a", rows, rows),
+            ("b", self.apart, self.depth * self.b),
+            ("c", columns, columns),
+        ):
+            share = ceil(length / line / self.depth) * line
+            start = f.at(f.arg(name), begin, self.type)
+            start = f.at(start, f.times(first, share), self.type)
+            for at in range(n * share, (n + 1) * share, line):
+                prefetch(f, f.at(start, at, self.type), write=name == "c")
 
     def _spread(self, f: Fn, a: Val, b: Val, group: int, sums: list[Val]) -> None:
         """Some steps of k: half of the numbers of a row come with one load.

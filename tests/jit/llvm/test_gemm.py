@@ -122,6 +122,28 @@ def test_few_steps_are_written_out_with_the_same_bits(rng, monkeypatch, machine,
     assert found[0] == found[1]
 
 
+@pytest.mark.skipif("avx512" not in MACHINES, reason="what is emitted is for such CPUs")
+@pytest.mark.parametrize("t", [F32, F64], ids=["f32", "f64"])
+@pytest.mark.parametrize(
+    "sizes", [(16, 16, 16), (9, 13, 24), (33, 5, 8), (7, 8, 30), (32, 32, 32)], ids=str
+)
+def test_numbers_spread_in_registers_and_calls_change_no_bit(rng, t, sizes):
+    m, n, k = sizes
+    a, b = operand(rng, m, k, t, batch=(5,)), operand(rng, k, n, t, batch=(5,))
+    found, texts = set(), set()
+    for kind in ({}, {"spreads": True}, {"bursts": True}):
+        c = np.full((5, m, n), np.nan, DTYPES[t])
+        gemm, module = geometry(a, b, c, t), Module(replace(named("avx512"), **kind))
+        write_gemm(module, "kernel", gemm, linkage="")
+        texts.add(module.text())
+        run(*compiled(gemm, "avx512", **kind), a, b, c)
+        check(a, b, c, t)
+        found.add(c.tobytes())
+    assert len(found) == 1
+    odd = n * t.bits > 512 and n * t.bits % 512
+    assert len(texts) == 1 if odd else len(texts) > 1, "if others, then to do the same"
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("sizes", [(0, 3, 4), (3, 0, 4), (0, 0, 0)], ids=str)
 def test_nothing_to_do(machine, sizes):
