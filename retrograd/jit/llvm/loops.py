@@ -174,7 +174,8 @@ class Writer(Aside):
         if self.stages and axis is [a for a in self.kernel.axes if a.extent != 1][-1]:
             return ROWS * len(self.stages)
         whole = axis is self.turned or (axis is self.vector and self.vertical)
-        return max(self.lanes, 1) if whole else 1
+        squares = self.stay if axis is self.vector else 1
+        return max(self.lanes, 1) * squares if whole else 1
 
     def _bounds(self, axis: Axis, chunks: int) -> tuple[Val, Val]:
         """Where this chunk's part of an axis begins and ends: by shape alone."""

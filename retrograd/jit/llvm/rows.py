@@ -13,9 +13,9 @@ from abc import abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from retrograd.jit.llvm.bands import Bands
 from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.numbers import compute
-from retrograd.jit.llvm.squares import Squares
 from retrograd.jit.llvm.stages import Stage, handed
 from retrograd.jit.llvm.text import I1, I8, LINE
 from retrograd.jit.llvm.values import Num, grouped, in_memory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Rows"]
 
 
-class Rows(Squares):
+class Rows(Bands):
     """The part of a kernel's writer that runs loops along rows."""
 
     kept: Kept

@@ -85,6 +85,7 @@ class Squares(Walks):
     wanted: list[tuple[Buffer, Ix]]  # operands that are turned over
     turned: Axis | None = None  # the axis that they lie along
     unit: int  # lanes that are written at a time, at least
+    stay = 1  # squares below each other that chunks do not part
 
     @property
     def light(self) -> bool:
@@ -205,6 +206,17 @@ class Squares(Walks):
         limit = f.select(final, f.integer(axis.extent), after)
         whole = f.div(f.sub(limit, f.integer(begin)), f.integer(n))
         end = f.plus(begin, f.times(whole, n))
+        self._middle((begin, end), span, body)
+        for start, stop, test in ((0, begin, first), (end, limit, final)):
+            with f.when(test), f.loop(start, stop) as turn:
+                self._inside(axis, turn.i, lambda: self._strips(last, *span, body))
+
+    def _middle(
+        self, ends: tuple[Int, Int], span: tuple[Int, Int], body: Callable[[], None]
+    ) -> None:
+        """Squares, some below each other before those beside them."""
+        f, n, last, (begin, end) = self.f, self.lanes, self.vector, ends
+        assert last is not None
         tall = n * self.squares.tall
         with f.loop(span[0], span[1], tall) as group, f.loop(begin, end, n) as block:
             low, high = group.i, f.integer(f.lesser(f.plus(group.i, tall), span[1]))
@@ -212,9 +224,6 @@ class Squares(Walks):
                 self._in_turns((low, high), block.i, (begin, end), body)
             else:
                 self._strips(last, low, high, lambda: self._square(block.i, body))
-        for start, stop, test in ((0, begin, first), (end, limit, final)):
-            with f.when(test), f.loop(start, stop) as turn:
-                self._inside(axis, turn.i, lambda: self._strips(last, *span, body))
 
     def _in_turns(
         self, span: tuple[Val, Val], start: Val, ends: tuple[Int, Int], body: Callable[[], None]

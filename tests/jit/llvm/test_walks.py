@@ -24,6 +24,7 @@ from retrograd.ops.recur import Recurrence, Shift
 from retrograd.testing.compare import assert_close
 
 MACHINES = here()
+KINDS = [{"told": True}, {"told": False}, {"told": True, "bursts": True}]
 SHAPES = [(16, 64), (37, 100), (5, 77), (3, 33), (2, 20, 65), (1, 300), (40, 31), (200, 48)]
 
 
@@ -39,9 +40,9 @@ def graph_of(f, arrays):
     return optimized(found, kernels_of)
 
 
-def ran(f, arrays, machine, *, told=True):
+def ran(f, arrays, machine, **kind):
     """The result, which is the same for every number of threads."""
-    program = build(graph_of(f, arrays), replace(named(machine), told=told))
+    program = build(graph_of(f, arrays), replace(named(machine), **kind))
     found = [Executable(program, threads)(arrays)[0] for threads in (1, 2, 3)]
     for other in found[1:]:
         assert found[0].tobytes() == other.tobytes()
@@ -146,14 +147,31 @@ def test_operands_that_lie_along_another_axis_are_turned_over(machine, dtype, rn
         assert got.tobytes() == np.ascontiguousarray(want).tobytes()
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("kind", KINDS, ids=" ".join)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.usefixtures("stores")
-def test_squares_stay_inside_of_what_is_turned_over(machine, told, rng):
+def test_squares_stay_inside_of_what_is_turned_over(machine, kind, rng):
     """Windows and padding: nothing is read beyond the operand's own memory."""
     x = rng.normal(size=(150, 140)).astype(np.float32)
-    got = ran(lambda x: rg.pad(rg.matrix_transpose(x[3:, 5:]), 2), [x], machine, told=told)
+    got = ran(lambda x: rg.pad(rg.matrix_transpose(x[3:, 5:]), 2), [x], machine, **kind)
     np.testing.assert_array_equal(got, np.pad(x[3:, 5:].T, 2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64"])
+@pytest.mark.parametrize("kind", KINDS, ids=" ".join)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.usefixtures("stores")
+def test_little_work_on_what_is_turned_over(machine, kind, dtype, rng):
+    """Blocks of squares and what is left of them, along both axes; there and back."""
+    for shape in [(160, 128), (96, 1600), (1632, 130), (3, 101, 333), (45, 4096), (31, 500)]:
+        x = (rng.normal(size=shape) * 100).astype(dtype)
+        t = np.swapaxes(x, -1, -2)
+        for f, want in (
+            (lambda x: rg.matrix_transpose(x) + 1, t + 1),
+            (lambda x: rg.flip(rg.matrix_transpose(x), axis=-2) * 2, t[..., ::-1, :] * 2),
+            (lambda x: rg.flip(rg.matrix_transpose(x), axis=-1) * 2, t[..., ::-1] * 2),
+        ):
+            np.testing.assert_array_equal(ran(f, [x], machine, **kind), want)
 
 
 FENCED = """
@@ -202,10 +220,10 @@ def test_nothing_is_read_outside_of_an_operand(past):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("kind", KINDS, ids=" ".join)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.usefixtures("stores")
-def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, told, dtype, rng):
+def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, kind, dtype, rng):
     """Squares begin with lines; what is before the first and behind the last is not lost."""
     size = np.dtype(dtype).itemsize
     sizes = [(256, 256), (512, 131), (48, 1024), (333, 512), (512, 336), (1031, 144)]
@@ -215,7 +233,7 @@ def test_squares_of_operands_that_begin_anywhere_in_a_line(machine, told, dtype,
             first = -memory.ctypes.data % 64 // size + skip
             x = memory[first : first + m * n].reshape(m, n)
             x[:] = rng.normal(size=(m, n))
-            got = ran(lambda x: rg.matrix_transpose(x) * 2, [x], machine, told=told)
+            got = ran(lambda x: rg.matrix_transpose(x) * 2, [x], machine, **kind)
             np.testing.assert_array_equal(got, x.T * 2)
 
 
