@@ -38,10 +38,10 @@ class Bands(Squares):
 
     @cached_property
     def banded(self) -> bool:
-        """Whether results leave past the caches of a CPU that reads memory in bursts."""
+        """Whether turns are little work, for a CPU that reads memory in bursts."""
         machine = self.f.machine
         whole = machine.vector_bytes == LINE and self.turned is not None
-        return machine.bursts and whole and self.light and bool(self.past.fresh)
+        return machine.bursts and whole and self.light
 
     @property
     def stay(self) -> int:

@@ -14,18 +14,14 @@ CPUs that are to be told what comes (not AMD's) take a sixth to a fifth less tim
 squares below each other, which write 256 bytes of a row, than with eight, three or five. Narrow
 ones look ahead in 32 pages at a time, no more: with two, which read from so many rows, they
 take two thirds of the time, and Granite Rapids a fourteenth less. CPUs that read memory in
-bursts (Zen 5) take the least time with squares beside each other, for rows are then read from
-end to end.
+bursts (Zen 5) turn squares over in bands: see bands.py.
 
 Where vectors are shorter than a line and results leave past the caches, such turns have lanes
 for a whole line: halves of lines that come one by one take up to four times as long.
 
 Where rows are apart by whole pages, all lines of a column are at the same place of their pages:
 loads wait for a store to that place, of any page, until it is done. So the square that stores
-there is the last of those below each other. And lines of a column are in one page of memory
-each: a line at a time, of many rows in turns, has a third of the speed of four. Eight squares
-below each other write eight; where CPUs read in bursts, what comes is called for four lines of
-a row at a time, of a quarter of the rows beside each square.
+there is the last of those below each other.
 """
 
 from __future__ import annotations
@@ -68,14 +64,13 @@ class Order(NamedTuple):
     ahead: int  # squares of the same rows that are called for
     staggered: bool = False  # whether every second one is one further
     paged: bool = False  # whether the one that is in the way comes last
-    burst: int = 1  # lines of a row that are called for together
 
 
 PLAIN, LIGHT_ONES = Order(3, 3), Order(8, 2, staggered=True)
 FEW_ROWS, FEWEST = Order(4, 1), Order(2, 1)  # for CPUs that are to be told, and frugal ones
 PAGES = Order(16, 2, staggered=True, paged=True)
 IN_ROWS = Order(1, 6)  # lines of several vectors: rows are read from end to end
-BESIDE, BURSTS = Order(1, 2), Order(8, 1, burst=4)  # for CPUs that read memory in bursts
+BESIDE = Order(1, 2)  # for CPUs that read memory in bursts: what is left of bands
 
 
 class Squares(Walks):
@@ -150,7 +145,7 @@ class Squares(Walks):
         ((buffer, ix),) = self.wanted
         apart = (stride(ix, self.vector) or 1) * buffer.dtype.itemsize
         if self.f.machine.bursts and self._line() == 1:
-            return BURSTS if apart % PAGE == 0 else BESIDE
+            return BESIDE
         if self.f.machine.told and self._line() == 1:
             return FEWEST if self.f.machine.frugal else FEW_ROWS
         if apart % PAGE == 0:
@@ -175,17 +170,9 @@ class Squares(Walks):
 
     def _call(self, t: Type, spot: Val, step: int, *, down: bool) -> None:
         """Call for lines of the same rows as a square's, some squares ahead."""
-        f, n, (_, ahead, *_, burst) = self.f, self.lanes, self.squares
-        line = LINE * 8 // t.bits
-        rows, lines = range(n), range(0, max(n, burst * line), line)
-        if burst > 1:  # by where a square is in as many lines, the rows whose turn it is
-            rows = range(n // burst)
-            at = f.bitwise("lshr", f.convert("ptrtoint", spot, I64), f.const(I64, 6))
-            turn = f.bitwise("and", at, f.const(I64, burst - 1))
-            spot = f.at(spot, f.times(turn, len(rows) * step - line), t)
-        far = ahead * len(lines) * line if burst > 1 else ahead * n
-        for row, along in product(rows, lines):
-            beside = row * step + along + (-far if down else far)
+        f, n, ahead = self.f, self.lanes, self.squares.ahead
+        for row, along in product(range(n), range(0, n, LINE * 8 // t.bits)):
+            beside = row * step + along + (-ahead if down else ahead) * n
             prefetch(f, f.at(spot, beside, t), near=False)
 
     @abstractmethod
