@@ -104,12 +104,12 @@ class Bands(Squares):
 
         def look() -> None:
             spot, step, down = self._ends(buffer, ix, axis)
-            found.extend(f.load(t.by(n), f.at(spot, row * step, t)) for row in range(n))
             way, few = -1 if down else 1, n // WIDE
             first = f.at(spot, f.times(beside, few * step - way * n), t)
             for row, line in product(range(few), range(WIDE)):
                 soon = f.at(first, row * step + way * (WIDE + line) * n, t)
                 prefetch(f, soon, near=False)
+            found.extend(f.load(t.by(n), f.at(spot, row * step, t)) for row in range(n))
 
         at = f.plus(corner[0], f.times(below, n)), f.plus(corner[1], f.times(beside, n))
         self._vector_of(at, look)
