@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from retrograd.core.lines import HEADER, LARGE, LINE, SMALL, Block, fast, word
+from retrograd.core.lines import HEADER, LARGE, SMALL, Block, fast, word
 
-__all__ = ["OWN", "PLAIN", "address_text", "exclusive", "plain", "slanted"]
+__all__ = ["OWN", "PLAIN", "address_text", "exclusive", "plain", "slants"]
 
 PLAIN = 0x101  # NumPy's flags for row-major and aligned
 _WRITABLE = 0x400
@@ -28,9 +28,9 @@ def plain(a: np.ndarray) -> np.ndarray:
     return a if a.flags.num & PLAIN == PLAIN else np.ascontiguousarray(a).copy()
 
 
-def slanted(address: int, nbytes: int) -> bool:
-    """Whether it would be worth something if this memory began with a cache line."""
-    return bool(address % LINE) and SMALL <= nbytes <= LARGE
+def slants(nbytes: int) -> bool:
+    """Whether it would be worth something if so much memory began with a cache line."""
+    return SMALL <= nbytes <= LARGE
 
 
 def exclusive(array: np.ndarray) -> bool:

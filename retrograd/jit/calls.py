@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from operator import is_
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from retrograd.core.errors import ArgumentError
 from retrograd.core.interpret import EVAL, PURE, current
-from retrograd.core.lines import addresses
+from retrograd.core.lines import LINE, addresses
 from retrograd.core.replay import accounting, region_now
 from retrograd.core.tensor import Tensor
-from retrograd.jit.buffers import OWN, exclusive, plain, slanted
+from retrograd.jit.buffers import OWN, exclusive, plain, slants
 from retrograd.jit.heap import give_back
 from retrograd.jit.limit import Limit
 from retrograd.jit.signature import Dead, Reader, described, differs
@@ -38,6 +38,10 @@ class Compiled:
         self.lowered, self.call, f = lowered, lowered.call, lowered.f
         self.leaves = self.call.data
         self.donated = [i for i, x in enumerate(self.leaves) if x.donated]
+        sizes = {i: self.leaves[i].spec.nbytes for i in self.donated}
+        self.moving = {
+            i for i, n in sizes.items() if slants(n)
+        }  # unless they begin with a line
         self.limit = Limit.of(f)
         self.program = compiled(
             lowered.graph, tuple(self.donated), limit=self.limit, fast=f.fast_math
@@ -136,25 +140,25 @@ class Compiled:
         pointers: Sequence[int],
         *,
         moves: bool,
-    ) -> frozenset[int]:
+    ) -> set[int]:
         """The donated arguments whose memory nobody else sees.
 
         Without a budget also not those that had better lie elsewhere: their results get new
         memory, once, which lies better.
         """
-        if len({pointers[i] for i in self.donated}) < len(self.donated):
+        if len(self.donated) > 1 and len({pointers[i] for i in self.donated}) < len(
+            self.donated
+        ):
             self._refuse_shared(arrays, pointers)
-        # three hold it who may: the tensor, the list of arrays, and the argument of getrefcount
-        return frozenset(
-            [
-                i
-                for i in self.donated
-                if sys.getrefcount(arrays[i]) <= 3
-                and (arrays[i].flags.num & OWN == OWN or exclusive(arrays[i]))
-                and isinstance(data[i], Tensor)
-                and not (moves and slanted(pointers[i], arrays[i].nbytes))
-            ]
-        )
+        mine = set()
+        for i in self.donated:
+            a = arrays[i]
+            # four hold it who may: the tensor, the list of arrays, `a`, getrefcount's argument
+            alone = getrefcount(a) <= 4 and (a.flags.num & OWN == OWN or exclusive(a))
+            leaves = moves and i in self.moving and pointers[i] % LINE
+            if alone and not leaves and isinstance(data[i], Tensor):
+                mine.add(i)
+        return mine
 
     def _refuse_shared(self, arrays: Sequence[np.ndarray], pointers: Sequence[int]) -> None:
         seen: dict[int, int] = {}

@@ -144,7 +144,7 @@ class Executable:
         self, arrays: Sequence[np.ndarray], pointers: list[int], mine: Collection[int] = ()
     ) -> list[np.ndarray]:
         """As the call, for arrays that are plain and whose addresses are known."""
-        made = self._outputs(arrays, mine) if mine else self._fresh()
+        made, places = self._outputs(arrays, pointers, mine)
         threads = min(self.threads or get_threads(), self.most)
         arenas = self.arenas[threads] if threads in self.arenas else self._arenas(threads)
         file = self.files.take() if self.files else None
@@ -156,7 +156,7 @@ class Executable:
         main = ask if poll and get_ident() == main_thread().ident else 0
         base = arena.base
         head = (base, base + self.program.arena, threads, at + 8 * self.status, ask, main)
-        block[:] = [*head, *pointers, *addresses(made), *self.constants, *self.unhurt]
+        block[:] = [*head, *pointers, *places, *self.constants, *self.unhurt]
         try:
             self.function(at)
         except BaseException as error:  # from a signal's handler, and the program has ended
@@ -179,16 +179,23 @@ class Executable:
     def _failed(self, poll: Poll | None, block: Any) -> bool:
         return block[self.status] != FINE or (poll is not None and poll.caught)
 
-    def _outputs(self, arrays: Sequence[np.ndarray], mine: Collection[int]) -> list[np.ndarray]:
+    def _outputs(
+        self, arrays: Sequence[np.ndarray], pointers: list[int], mine: Collection[int]
+    ) -> tuple[list[np.ndarray], list[int]]:
         """Memory for the outputs: that of arguments that may be written, else new."""
-        return [
-            arrays[i] if i in mine else make(shape, dtype)
-            for i, make, shape, dtype in self.made
-        ]
-
-    def _fresh(self) -> list[np.ndarray]:
-        """New memory for all outputs."""
-        return [make(shape, dtype) for _, make, shape, dtype in self.made]
+        if not mine:
+            made = [make(shape, dtype) for _, make, shape, dtype in self.made]
+            return made, addresses(made)
+        made, places = [], []
+        for i, make, shape, dtype in self.made:
+            if i in mine:
+                made.append(arrays[i])
+                places.append(pointers[i])
+            else:
+                a = make(shape, dtype)
+                made.append(a)
+                places += addresses((a,))
+        return made, places
 
     def _arenas(self, threads: int) -> Arenas:
         size = self.program.arena + threads * self.program.scratch + 64

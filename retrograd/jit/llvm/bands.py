@@ -86,8 +86,8 @@ class Bands(Squares):
             below = f.lesser(f.plus(band.i, high), f.plus(down[1], -high))
             with f.loop(begin, across[1], wide, carry=band.carry) as block:
                 here, there = block.carry
-                on = f.plus(block.i, wide)
-                over = f.compare("eq", f.integer(on), f.integer(across[1]))
+                on = f.integer(f.plus(block.i, wide))
+                over = f.compare("eq", on, f.integer(across[1]))
                 then = f.select(over, f.integer(below), band.i), f.select(over, begin, on)
                 with f.loop(0, SQUARES) as square:
                     rows = self._square_of(then, square.i)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -108,8 +108,8 @@ def host() -> Machine:
             kind = "avx512", triple, cpu, flat, 64, 32, True, True
             zen5 = cpu == "znver5"
             told = zen5 or not amd
-            mine = {"frugal": cpu in FRUGAL, "bursts": zen5, "spreads": zen5}
-            return Machine(*kind, tune=tune, told=told, **mine)
+            found = Machine(*kind, tune=tune, told=told, frugal=cpu in FRUGAL)
+            return replace(found, bursts=True, spreads=True) if zen5 else found
         if features.get("avx2") and features.get("fma"):
             kind = "avx2", triple, cpu, flat, 32, 16, True, False
             return Machine(*kind, told=not amd, frugal=cpu in FRUGAL)

@@ -80,7 +80,11 @@ class Squares(Walks):
     wanted: list[tuple[Buffer, Ix]]  # operands that are turned over
     turned: Axis | None = None  # the axis that they lie along
     unit: int  # lanes that are written at a time, at least
-    stay = 1  # squares below each other that chunks do not part
+
+    @property
+    def stay(self) -> int:
+        """Squares below each other that chunks do not part."""
+        return 1
 
     @property
     def light(self) -> bool:
