@@ -124,11 +124,11 @@ WIDE = {
     "the products 0.97. Calls for what follows give 1 to 2 %, from one set of arrays to the "
     "next it is 2 to 4",
     "transpose, 4096": "rows are apart by 16 KiB. While memory is slow (62 GB/s) it has 0.86 "
-    "to 0.9 of a copy, while it is fast (115 to 140) 0.6 to 0.8. Copies in the same order, that "
-    "turn nothing over, have 0.87 and 0.72 to 0.84: two lines of a row are written at a time. "
-    "With four they have 0.88 to 0.97 while memory is fast, but as 64 rows are read then, more "
-    "than the hardware looks ahead for, the kernel has 0.6 to 0.83, and 0.81 while it is slow; "
-    "where scratch lies, and how far ahead is called for, changes nothing",
+    "to 0.9 of a copy, while it is fast (115 to 140) 0.6 to 0.8. Copies in the same order, "
+    "which turn nothing over, have 0.87 and 0.72 to 0.84: two lines of a row are written at a "
+    "time. With four they have 0.88 to 0.97 while memory is fast; but then 64 rows are read, "
+    "and the kernel has 0.6 to 0.83, or 0.81 while it is slow. Where scratch lies, and how far "
+    "ahead is called for, changes nothing",
 }
 KERNELS: dict[str, dict[str, str]] = {
     "AMD avx512": AMD,

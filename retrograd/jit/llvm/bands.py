@@ -7,8 +7,7 @@ block before left there goes to the results, whole rows of the block at a time: 
 writing go on side by side. A row is read and called for four lines at a time.
 
 Of rows apart by 16 KiB, two squares below each other and four beside were the best of all sizes
-from one to eight while memory was slow, and as good as any while it was fast: with four below
-each other more rows are read than the hardware looks ahead for.
+from one to eight while memory was slow, and as good as any while it was fast.
 """
 
 from __future__ import annotations
