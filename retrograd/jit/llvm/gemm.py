@@ -353,7 +353,7 @@ class _Writer(Operands):
         twice = frugal and (soon or self._roomy(height, width))
         tile = replace(tile, spread=spread, turns=TWICE if twice else 1)
         if few and not spread and plan.follows and self.f.machine.bursts:
-            tile = replace(tile, apart=gemm.batch[-1][2])
+            tile = replace(tile, matrix=gemm.batch[-1][2])
         return tile.write(self.f.module)
 
     def _roomy(self, height: int, width: int) -> bool:

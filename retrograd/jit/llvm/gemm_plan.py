@@ -204,7 +204,8 @@ class Plan:
     def follows(self) -> bool:
         """Whether each matrix of a batch begins where the one before it ends, without gaps."""
         gemm, sizes = self.gemm, (self.gemm.m, self.gemm.k, self.gemm.n)
-        if not gemm.batch or self.columns.count > 1 or self.tail:
+        packed = self.pack_a or self.pack_b
+        if not gemm.batch or packed or self.columns.count > 1 or self.tail:
             return False
         (m, k, n), (_, *apart) = sizes, gemm.batch[-1]
         dense = (gemm.a, gemm.b, gemm.c) == ((k, 1), (n, 1), (n, 1))

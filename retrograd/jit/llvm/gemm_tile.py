@@ -118,7 +118,7 @@ class Tile:
     soon: bool = False  # whether to call for what is read soon, of panels in the second cache
     turns: int = 1  # steps of k in a turn of the loop
     weft: tuple[int, ...] = ()  # strides of rows of another tile that are packed: from, to
-    apart: int = 0  # elements to b's next matrix: it is called for, and what a and c go on with
+    matrix: int = 0  # elements to the next b: called for, as is what a and c go on with
     spread: bool = False  # whether some numbers of a are spread in registers: loads are slow
 
     @property
@@ -128,7 +128,7 @@ class Tile:
         strides = f"{self.a[0]}_{self.a[1]}_{self.b}_{self.c}"
         tails = f"{self.load_tail}_{self.store_tail}"
         flags = f"{self.ahead:d}{self.fetch:d}{self.keep:d}{self.soon:d}{self.spread:d}"
-        counts = *self.beside, self.later, self.depth, self.turns, self.apart
+        counts = *self.beside, self.later, self.depth, self.turns, self.matrix
         rest = "_".join(map(str, (*counts, *chain(*self.calls), *self.weft)))
         return f"gemm_tile_{shape}_{strides}_{tails}_{flags}_{rest}"
 
@@ -264,7 +264,7 @@ class Tile:
                 self._spread(f, a, b, group, sums)
             else:
                 self._step(f, a, b, f.integer(f.plus(first, n)), sums)
-            if self.apart:
+            if self.matrix:
                 self._call_after(f, first, n)
             a, b = (f.at(x, group * step, t) for x, step in ((a, self.a[1]), (b, self.b)))
         return [a, b, *sums]
@@ -305,7 +305,7 @@ class Tile:
         rows, columns = self.rows * self.depth, self.rows * self.vectors * lanes
         for name, begin, length in (
             ("a", rows, rows),
-            ("b", self.apart, self.depth * self.b),
+            ("b", self.matrix, self.depth * self.b),
             ("c", columns, columns),
         ):
             share = ceil(length / line / self.depth) * line
