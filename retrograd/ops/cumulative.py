@@ -173,10 +173,10 @@ class CumulativeExtremum(Op):
         return self.chosen.accumulate(x, axis=self.axis)
 
     def jvp(self, dx, out):
-        return RunningBlame(self.axis, self.chosen is np.maximum).transpose(dx, out)
+        return RunningBlame(self.axis).transpose(dx, out)
 
     def vjp(self, g, out):
-        return apply(RunningBlame(self.axis, self.chosen is np.maximum), g, out)
+        return apply(RunningBlame(self.axis), g, out)
 
     def batch(self, size, args, mapped):
         return apply(type(self)(self.axis + 1), *args)
@@ -213,11 +213,10 @@ class CumulativeMin(CumulativeExtremum):
 
 
 @op
-class RunningPlace(Op):
-    """Where the largest (or smallest) up to each first was; a NaN stays from its place on."""
+class RunPlace(Op):
+    """Where the run of equal numbers began that each is of; of NaN, too."""
 
     axis: int
-    largest: bool = True
     no_derivative = "its result is an index, constant almost everywhere"
 
     def shape(self, x: Spec) -> Spec:
@@ -225,65 +224,65 @@ class RunningPlace(Op):
 
     def forward(self, x):
         y = np.moveaxis(x, self.axis, -1)
-        so_far = (np.maximum if self.largest else np.minimum).accumulate(y, axis=-1)
-        was, now = so_far[..., :-1], y[..., 1:]
+        was, now = y[..., :-1], y[..., 1:]
         new = np.zeros(y.shape, dt.int64)
-        better = (now > was) if self.largest else (now < was)
-        new[..., 1:] = (better | ((now != now) & (was == was))) * np.arange(1, y.shape[-1])
+        other = (now != was) & ((now == now) | (was == was))
+        new[..., 1:] = other * np.arange(1, y.shape[-1])
         return np.moveaxis(np.maximum.accumulate(new, axis=-1), -1, self.axis)
 
     def batch(self, size, args, mapped):
-        return apply(RunningPlace(self.axis + 1, self.largest), *args)
+        return apply(RunPlace(self.axis + 1), *args)
 
     def lower(self, k, x, out):
+        nan = k.map(lambda v: v != v, dt.bool, x)
         for walk in k.lanes(out, axis=self.axis):
-            best, fresh, here, found = k.var(0, x), k.var(True), k.var(0), k.var(0)
+            here, found = k.var(0), k.var(0)
             for t in walk.steps():
-                better = x[t] > best.value if self.largest else x[t] < best.value
-                take = fresh.value | better | ((x[t] != x[t]) & (best.value == best.value))
-                best.value = k.where(take, x[t], best.value)
-                found.value = k.where(take, here.value, found.value)
-                fresh.value, here.value = False, here.value + 1
+                found.value = k.where(_lasts(k, x, nan, t, 0), found.value, here.value)
+                here.value = here.value + 1
                 out[t] = found.value
 
     @staticmethod
     def samples(rng):
-        x = rng.integers(-3, 3, (3, 5)) * 0.5
-        yield RunningPlace(1), x
-        yield RunningPlace(0, largest=False), x
-        yield RunningPlace(0), np.array([1.0, np.nan, 3.0, np.nan])
-        yield RunningPlace(0), rng.normal(size=(0, 2))
+        x = rng.integers(-1, 1, (3, 5)) * 0.5
+        yield RunPlace(1), x
+        yield RunPlace(0), x
+        yield RunPlace(0), np.array([np.nan, np.nan, 3.0, 3.0, np.nan])
+        yield RunPlace(1), rng.integers(0, 2, (3, 5))
+        yield RunPlace(0), rng.normal(size=(0, 2))
+
+
+def _lasts(k: Any, x: Any, nan: Any, t: Any, first: float) -> Any:
+    """Whether a number is the one before it (`first` there is); where they are `nan`, it is."""
+    return (x[t] == k.inside(x, t - 1, first)) | (nan[t] & k.inside(nan, t - 1, False))
 
 
 @op
 class RunningBlame(Linear):
-    """x summed while each running extremum `best` lasts, put at its first place; else 0."""
+    """x summed while `best` stays the same number, put at the first place of that; else 0."""
 
     axis: int
-    largest: bool = True
     fixed = ("best",)
 
     def shape(self, x: Spec, best: Spec) -> Spec:
         return same("running_blame", x=x, best=best)
 
     def forward(self, x, best):
-        places = RunningPlace(self.axis, self.largest).forward(best)
+        places = RunPlace(self.axis).forward(best)
         return gather.AddAlongAxis(self.axis, x.shape[self.axis]).forward(x, places)
 
     def transpose(self, g, best):
-        places = apply(RunningPlace(self.axis, self.largest), best)
-        return apply(gather.TakeAlongAxis(self.axis), g, places)
+        return apply(gather.TakeAlongAxis(self.axis), g, apply(RunPlace(self.axis), best))
 
     def batch(self, size, args, mapped):
-        return apply(RunningBlame(self.axis + 1, self.largest), *front(size, args, mapped))
+        return apply(RunningBlame(self.axis + 1), *front(size, args, mapped))
 
     def lower(self, k, x, best, out):  # from the end: a sum is whole where it is written
         nan = k.map(lambda b: b != b, dt.bool, best)
         for walk in k.lanes(out, axis=self.axis):
             total = k.var(0, x)
             for t in walk.steps(reverse=True):
-                lasts = best[t] == k.inside(best, t - 1, np.nan)
-                lasts = lasts | (nan[t] & k.inside(nan, t - 1, False))
+                lasts = _lasts(k, best, nan, t, np.nan)
                 total.value = total.value + x[t]
                 out[t] = k.where(lasts, 0, total.value)
                 total.value = k.where(lasts, total.value, 0)
@@ -292,7 +291,8 @@ class RunningBlame(Linear):
     def samples(rng):
         x, steps = rng.normal(size=(3, 5)), rng.integers(-3, 3, (3, 5)) * 0.5
         yield RunningBlame(1), x, np.maximum.accumulate(steps, axis=1)
-        yield RunningBlame(0, largest=False), x, np.minimum.accumulate(steps, axis=0)
+        yield RunningBlame(0), x, np.minimum.accumulate(steps, axis=0)
+        yield RunningBlame(1), x, steps
         yield RunningBlame(0), x[0], np.array([-np.inf, 1.0, 1.0, np.nan, np.nan])
         yield RunningBlame(0), rng.normal(size=(0, 2)), np.zeros((0, 2))
 

@@ -327,7 +327,7 @@ PEERS = {
     "ScanRevolve": "a part of the derivative of scan, which is compared whole",
     "Print": "it prints, and has no result to compare with",
     "Check": "it raises or does nothing, and has no result to compare with",
-    "RunningPlace": "torch.cummax names the last of equal ones, ours the first; jax has none",
+    "RunPlace": "where runs of equal numbers begin; neither has it",
     "RunningBlame": "the derivative of cumulative_max, whose gradients are compared",
     "Fading": Row(
         torch=lambda op, x: faded(x, lambda y: y.exp(), torch.cat, torch.zeros_like),

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from retrograd.jit.llvm.build import Fn
 from retrograd.jit.llvm.gemm_dots import Dots
+from retrograd.jit.llvm.gemm_finish import Epilogue, Finish
 from retrograd.jit.llvm.gemm_operands import Operands, Spot
 from retrograd.jit.llvm.gemm_pack import Spill
 from retrograd.jit.llvm.gemm_plan import Gemm, Plan, make_plan, wants_swap
-from retrograd.jit.llvm.gemm_tile import Epilogue, Finish, Tile
+from retrograd.jit.llvm.gemm_tile import Tile
 from retrograd.jit.llvm.info import KernelInfo
 from retrograd.jit.llvm.text import I8, I64, PTR, Int, Module, Val
 

@@ -19,7 +19,7 @@ from retrograd.jit.llvm.machine import here, named
 from retrograd.jit.llvm.native import object_code
 from retrograd.jit.llvm.program import Writer, build
 from retrograd.jit.passes import optimized
-from retrograd.ops.cumulative import CumulativeMax, CumulativeProd, CumulativeSum, RunningPlace
+from retrograd.ops.cumulative import CumulativeMax, CumulativeProd, CumulativeSum, RunPlace
 from retrograd.ops.recur import Recurrence, Shift
 from retrograd.testing.compare import assert_close
 
@@ -65,7 +65,7 @@ def test_what_is_not_a_number_stays_in_its_row(machine, rng):
     x = np.round(rng.normal(size=(37, 100))).astype(np.float32)
     x[rng.random(x.shape) < 0.01] = np.nan
     x[rng.random(x.shape) < 0.01] = np.inf
-    for op in (CumulativeMax(1), RunningPlace(1), RunningPlace(1, largest=False)):
+    for op in (CumulativeMax(1), RunPlace(1)):
         got = ran(lambda x, op=op: apply(op, x), [x], machine)
         np.testing.assert_array_equal(got, op.forward(x))
 
