@@ -123,12 +123,9 @@ WIDE = {
     "batched GEMM": "1.5 MB for each thread and a second cache of 1 MB: with a quarter of "
     "the products 0.97. Calls for what follows give 1 to 2 %, from one set of arrays to the "
     "next it is 2 to 4",
-    "transpose, 4096": "rows are apart by 16 KiB. While memory is slow (62 GB/s) it has 0.86 "
-    "to 0.9 of a copy, while it is fast (115 to 140) 0.6 to 0.8. Copies in the same order, "
-    "which turn nothing over, have 0.87 and 0.72 to 0.84: two lines of a row are written at a "
-    "time. With four they have 0.88 to 0.97 while memory is fast; but then 64 rows are read, "
-    "and the kernel has 0.6 to 0.83, or 0.81 while it is slow. Where scratch lies, and how far "
-    "ahead is called for, changes nothing",
+    "transpose": "arrays lie in fast or in slow memory for as long as a process has them (copies "
+    "have 115 to 145 GB/s there, or 62): in each it has 0.85 to 0.95 of copies, but of a limit "
+    "that was measured in fast memory half",
 }
 KERNELS: dict[str, dict[str, str]] = {
     "AMD avx512": AMD,

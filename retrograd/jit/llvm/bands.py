@@ -1,13 +1,12 @@
-"""Squares that are turned over in bands: two below each other, so that two lines go together.
+"""Operands that are turned over in bands of several lines, and not in squares of one.
 
-Memory that is written a line at a time, each in another row, takes twice as long as two
-neighbouring lines of each row. But the registers have room for one square. So the squares of a
-block, two below each other and four side by side, are turned over into scratch, while what the
-block before left there goes to the results, whole rows of the block at a time: reading and
-writing go on side by side. A row is read and called for four lines at a time.
-
-Of rows apart by 16 KiB, two squares below each other and four beside were the best of all sizes
-from one to eight while memory was slow, and as good as any while it was fast.
+Memory that is written a line at a time, each in another row, takes twice as long as four
+neighbouring lines of each row; rows that are read a line at a time, one below the other, a
+tenth longer than four lines of each. But the registers have room for one square. So blocks,
+four lines of two or four times as many rows as there are lanes, go through scratch: each row
+is read from end to end, as many rows as a quarter of a register has numbers are turned over in
+such quarters, and where the block before lies so, these are put together to whole lines. Both
+go on side by side, a few rows of the one and a few columns of the other at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
-from retrograd.jit.llvm.gemm_pack import transposed
 from retrograd.jit.llvm.gemm_tile import prefetch
 from retrograd.jit.llvm.squares import Squares
 from retrograd.jit.llvm.text import LINE, Int
@@ -27,13 +25,15 @@ from retrograd.jit.loops.analyse import stride
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from retrograd.jit.llvm.build import Fn
     from retrograd.jit.llvm.text import Val
     from retrograd.jit.loops.index import Axis
 
 __all__ = ["Bands"]
 
-HIGH, WIDE = 2, 4  # squares of a block
-SQUARES = HIGH * WIDE
+WIDE = 4  # lines of a row that are read together
+QUARTERS = 4  # of a register, in which shuffles stay
+EVEN, ODD = (0, 2, 4, 6), (1, 3, 5, 7)  # quarters of two registers
 
 
 class Bands(Squares):
@@ -42,14 +42,28 @@ class Bands(Squares):
     @cached_property
     def banded(self) -> bool:
         """Whether turns are little work, for a CPU that reads memory in bursts."""
-        machine = self.f.machine
-        whole = machine.vector_bytes == LINE and self.turned is not None
-        return machine.bursts and whole and self.light
+        if self.turned is None or not (self.f.machine.bursts and self.light):
+            return False
+        ((buffer, _),) = self.wanted
+        return self.lanes * in_memory(buffer.dtype).bits == LINE * 8
+
+    @property
+    def high(self) -> int:
+        """Lines of a row that are written together: more where rows are whole pages apart.
+
+        Others can take two of each of 32 rows, which the hardware looks ahead for better.
+        """
+        return 4 if self.paged else 2
+
+    @property
+    def parts(self) -> int:
+        """Turns of the loop over a block: some rows are read in each, some columns written."""
+        return min(self.high, self.lanes // QUARTERS) * WIDE
 
     @property
     def stay(self) -> int:
         """Squares below each other that chunks do not part."""
-        return HIGH if self.banded else 1
+        return self.high if self.banded else 1
 
     def _middle(
         self, ends: tuple[Int, Int], span: tuple[Int, Int], body: Callable[[], None]
@@ -60,7 +74,7 @@ class Bands(Squares):
             return
         f, n = self.f, self.lanes
         across, across_end = self._whole(ends, WIDE * n)
-        down, down_end = self._whole(span, HIGH * n)
+        down, down_end = self._whole(span, self.high * n)
         both = f.bitwise("and", across, down)
         with f.when(both):
             self._bands((ends[0], across_end), (span[0], down_end), body)
@@ -79,12 +93,12 @@ class Bands(Squares):
     ) -> None:
         """Block after block, of which the next is turned over; after the last, it again."""
         f, n, ((buffer, _),) = self.f, self.lanes, self.wanted
-        t, size = in_memory(buffer.dtype), SQUARES * n * n
+        t, size = in_memory(buffer.dtype), self.high * WIDE * n * n
         rooms = [f.alloca(t, size), f.alloca(t, size)]
-        wide, high = WIDE * n, HIGH * n
+        wide, high = WIDE * n, self.high * n
         start, begin = f.integer(down[0]), f.integer(across[0])
-        with f.loop(0, SQUARES) as square:
-            self._turned_to(self._square_of((start, begin), square.i), rooms[0], square.i)
+        with f.loop(0, self.parts) as part:
+            self._turn_over_rows(self._rows((start, begin), part.i), rooms[0], part.i)
         with f.loop(start, down[1], high, carry=rooms) as band:
             below = f.lesser(f.plus(band.i, high), f.plus(down[1], -high))
             with f.loop(begin, across[1], wide, carry=band.carry) as block:
@@ -92,69 +106,100 @@ class Bands(Squares):
                 on = f.integer(f.plus(block.i, wide))
                 over = f.compare("eq", on, f.integer(across[1]))
                 then = f.select(over, f.integer(below), band.i), f.select(over, begin, on)
-                with f.loop(0, SQUARES) as square:
-                    rows = self._square_of(then, square.i)
-                    self._leave((band.i, block.i), here, square.i, body)
-                    self._turned_to(rows, there, square.i)
+                with f.loop(0, self.parts) as part:
+                    rows = self._rows(then, part.i)
+                    self._leave((band.i, block.i), here, part.i, body)
+                    self._turn_over_rows(rows, there, part.i)
                 block.next = [there, here]
             band.next = list(block.results)
 
-    def _square_of(self, corner: tuple[Val, Val], number: Val) -> list[Val]:
-        """The rows of a square of a block; a share of the block after it is called for."""
+    def _rows(self, corner: tuple[Val, Val], part: Val) -> list[list[Val]]:
+        """Some rows of a block; those of the block after it are called for."""
         f, n, ((buffer, ix),), (_, axis) = self.f, self.lanes, self.wanted, self._both()
-        t, (below, beside) = in_memory(buffer.dtype), self._numbered(number)
-        found: list[Val] = []
+        t, few = in_memory(buffer.dtype), self.high * n // self.parts
+        found: list[list[Val]] = []
 
         def look() -> None:
             spot, step, down = self._ends(buffer, ix, axis)
-            way, few = -1 if down else 1, n // WIDE
-            first = f.at(spot, f.times(beside, few * step - way * n), t)
+            way = -n if down else n
+            first = f.at(spot, f.times(part, few * step), t)
             for row, line in product(range(few), range(WIDE)):
-                soon = f.at(first, row * step + way * (WIDE + line) * n, t)
-                prefetch(f, soon, near=False)
-            found.extend(f.load(t.by(n), f.at(spot, row * step, t)) for row in range(n))
+                prefetch(f, f.at(first, row * step + (WIDE + line) * way, t), near=False)
+            for row in range(few):
+                spots = (f.at(first, row * step + line * way, t) for line in range(WIDE))
+                found.append([f.load(t.by(n), spot) for spot in spots])
 
-        at = f.plus(corner[0], f.times(below, n)), f.plus(corner[1], f.times(beside, n))
-        self._vector_of(at, look)
+        self._at_vector(corner, look)
         return found
 
-    def _turned_to(self, rows: list[Val], room: Val, number: Val) -> None:
-        """A square, turned over, to its place among the rows of a block."""
-        f, n, ((buffer, ix),), (_, axis) = self.f, self.lanes, self.wanted, self._both()
-        t, (below, beside) = in_memory(buffer.dtype), self._numbered(number)
-        start = f.plus(f.times(beside, n * HIGH * n), f.times(below, n))
-        columns = transposed(f, rows, n)
-        columns = columns[::-1] if stride(ix, axis) == -1 else columns
-        for turn, x in enumerate(columns):
-            f.store(x, f.at(f.at(room, start, t), turn * HIGH * n, t))
+    def _turn_over_rows(self, rows: list[list[Val]], room: Val, part: Val) -> None:
+        """Rows turned over in quarters: columns lie a quarter of a register apart there."""
+        f, n, ((buffer, _),) = self.f, self.lanes, self.wanted
+        t, u = in_memory(buffer.dtype), n // QUARTERS
+        units, column = len(rows) // u, self.high * QUARTERS * n
+        start = f.at(room, f.times(part, units * n), t)
+        for unit, line in product(range(units), range(WIDE)):
+            some = [row[line] for row in rows[unit * u : (unit + 1) * u]]
+            for k, x in enumerate(_in_quarters(f, some)):
+                f.store(x, f.at(start, (line * u + k) * column + unit * n, t))
 
     def _leave(
-        self, corner: tuple[Val, Val], room: Val, number: Val, body: Callable[[], None]
+        self, corner: tuple[Val, Val], room: Val, part: Val, body: Callable[[], None]
     ) -> None:
-        """The turns of a block that come with one of the next squares."""
-        f, n, (key,) = self.f, self.lanes, self.wanted
-        t, few = in_memory(key[0].dtype), WIDE * n // SQUARES
+        """The turns of some columns of a block: those a quarter apart of one line."""
+        f, n, (key,), (_, axis) = self.f, self.lanes, self.wanted, self._both()
+        t, u = in_memory(key[0].dtype), n // QUARTERS
+        some = WIDE * u // self.parts
         self.turn = 0
-        for turn, below in product(range(few), range(HIGH)):
-            row = f.plus(f.times(number, few), turn)
-            spot = f.at(room, f.plus(f.times(row, HIGH * n), below * n), t)
-            self.tiles[key] = Tile(None, down=False, rows=[f.load(t.by(n), spot)])
-            self._vector_of((f.plus(corner[0], below * n), f.plus(corner[1], row)), body)
+        for which in range(some):
+            column = f.plus(f.times(part, some), which)
+            start = f.at(room, f.times(column, self.high * QUARTERS * n), t)
+            lines = []
+            for high in range(self.high):
+                spots = (f.at(start, (high * QUARTERS + k) * n, t) for k in range(QUARTERS))
+                lines.append(_quarters(f, [f.load(t.by(n), spot) for spot in spots]))
+            line = f.div(f.integer(column), f.integer(u))
+            first = f.plus(column, f.times(line, -u))
+            for quarter, high in product(range(QUARTERS), range(self.high)):
+                place = f.plus(first, quarter * u)
+                if stride(key[1], axis) == -1:
+                    place = f.plus(f.times(place, -1), n - 1)
+                turn = f.plus(f.plus(corner[1], f.times(line, n)), place)
+                self.tiles[key] = Tile(None, down=False, rows=[lines[high][quarter]])
+                self._at_vector((f.plus(corner[0], high * n), turn), body)
         self.tiles = {}
 
-    def _numbered(self, number: Val) -> tuple[Val, Val]:
-        """How many squares of a block are above one, and before it."""
-        f = self.f
-        above = f.div(number, f.integer(WIDE))
-        return above, f.sub(number, f.mul(above, f.integer(WIDE)))
-
     def _both(self) -> tuple[Axis, Axis]:
-        """Of lanes, and of turns."""
+        """The axis of lanes, and that of turns."""
         assert self.vector is not None
         assert self.turned is not None
         return self.vector, self.turned
 
-    def _vector_of(self, place: tuple[Int, Int], body: Callable[[], None]) -> None:
-        """Something for a vector of a turn."""
+    def _at_vector(self, place: tuple[Int, Int], body: Callable[[], None]) -> None:
+        """Something at a vector of a turn."""
         last, axis = self._both()
         self._inside(last, place[0], lambda: self._inside(axis, place[1], body))
+
+
+def _in_quarters(f: Fn, rows: list[Val]) -> list[Val]:
+    """Two or four rows, of as many numbers in a quarter: result k has those with number k."""
+    u, n = len(rows), rows[0].type.lanes
+    found = rows
+    for _ in range(u // 2):  # halves are interleaved, once for two rows, twice for four
+        low, high = (
+            [q + p + k * n for q in range(0, n, u) for p in half for k in (0, 1)]
+            for half in (range(u // 2), range(u // 2, u))
+        )
+        pairs = [(found[k], found[k + u // 2]) for k in range(u // 2)]
+        found = [f.shuffle(*both, picks) for both in pairs for picks in (low, high)]
+    return found
+
+
+def _quarters(f: Fn, rows: list[Val]) -> list[Val]:
+    """Four registers: result k has quarter k of each."""
+    n = rows[0].type.lanes
+    u = n // QUARTERS
+    even, odd = ([q * u + p for q in some for p in range(u)] for some in (EVEN, ODD))
+    pairs = [(rows[0], rows[1]), (rows[2], rows[3])]
+    halves = [[f.shuffle(a, b, picks) for a, b in pairs] for picks in (even, odd)]
+    return [f.shuffle(a, b, picks) for picks in (even, odd) for a, b in halves]

@@ -140,19 +140,23 @@ class Squares(Walks):
             return split
         return last if last.extent >= few else split
 
+    @property
+    def paged(self) -> bool:
+        """Whether rows of an operand are apart by whole pages."""
+        assert self.vector is not None
+        ((buffer, ix),) = self.wanted
+        return (stride(ix, self.vector) or 1) * buffer.dtype.itemsize % PAGE == 0
+
     @cached_property
     def squares(self) -> Order:
         """By how much work turns are, and how far rows are apart."""
         if not self.light:
             return PLAIN
-        assert self.vector is not None
-        ((buffer, ix),) = self.wanted
-        apart = (stride(ix, self.vector) or 1) * buffer.dtype.itemsize
         if self.f.machine.bursts and self._line() == 1:
             return BESIDE
         if self.f.machine.told and self._line() == 1:
             return FEWEST if self.f.machine.frugal else FEW_ROWS
-        if apart % PAGE == 0:
+        if self.paged:
             return PAGES
         return LIGHT_ONES if self._line() == 1 else IN_ROWS
 
