@@ -123,9 +123,9 @@ WIDE = {
     "batched GEMM": "1.5 MB for each thread and a second cache of 1 MB: with a quarter of "
     "the products 0.97. Calls for what follows give 1 to 2 %, from one set of arrays to the "
     "next it is 2 to 4",
-    "transpose": "arrays lie in fast or in slow memory for as long as a process has them (copies "
-    "have 115 to 145 GB/s there, or 62): in each it has 0.85 to 0.95 of copies, but of a limit "
-    "that was measured in fast memory half",
+    "transpose": "arrays lie in fast or in slow memory for as long as a process has them (in "
+    "copies 115 to 145 GB/s, or 62): in each it has 0.85 to 0.95 of copies, but in slow memory "
+    "half of a limit that was measured in fast",
 }
 KERNELS: dict[str, dict[str, str]] = {
     "AMD avx512": AMD,
