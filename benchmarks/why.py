@@ -116,10 +116,11 @@ WIDE = {
     "cache), but waits for memory after the streams of A and C: without it 3 to 4 % less. "
     "Tiles that call for the next block of B change nothing, or make it worse; to fix: B "
     "packed by the tiles of the block before, into a second room",
-    "batched GEMM 512 x 16": "256 products of a thread are 768 KB of a second cache of 1 MB, "
-    "whose sets the pages of 4 KiB fill unevenly: from one set of arrays to the next the same "
-    "code has 0.83 to 0.94, one thread with 128 products 0.93. To call for the next ones "
-    "changes less than that; to fix: arrays on large pages",
+    "batched GEMM 512 x 16": "what two threads go through is 1.5 MB: of 256 products they have "
+    "0.91, of 384 0.92, of 512 0.88, of 1024 0.79, one thread of 128 0.93. 768 KB each are too "
+    "much of a second cache of 1 MB, on large pages too (six sets of arrays: 0.79 to 0.9, on "
+    "small ones 0.83 to 0.89), and calls for the next products change nothing: what would fix "
+    "it is not known",
     "batched GEMM": "1.5 MB for each thread and a second cache of 1 MB: with a quarter of "
     "the products 0.97. Calls for what follows give 1 to 2 %, from one set of arrays to the "
     "next it is 2 to 4",
