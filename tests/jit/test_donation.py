@@ -267,8 +267,9 @@ def test_an_interrupt_after_the_write_waits_for_the_results():
         import numpy as np
         import retrograd as rg
 
+        rg.set_threads(1)  # a step takes longer than the 3 ms after which it is interrupted
         step = rg.jit(lambda w, x: w + rg.sum(x @ x) * 0 + 1, donate="w")
-        w, x = rg.zeros(1000), rg.ones((700, 700))
+        w, x = rg.zeros(1000), rg.ones((1500, 1500))
         w = step(w, x)
         done = interrupts = 0
         while interrupts < 5:
