@@ -245,8 +245,7 @@ class RunPlace(Op):
     @staticmethod
     def samples(rng):
         x = rng.integers(-1, 1, (3, 5)) * 0.5
-        yield RunPlace(1), x
-        yield RunPlace(0), x
+        yield from ((RunPlace(axis), x) for axis in (1, 0))
         yield RunPlace(0), np.array([np.nan, np.nan, 3.0, 3.0, np.nan])
         yield RunPlace(1), rng.integers(0, 2, (3, 5))
         yield RunPlace(0), rng.normal(size=(0, 2))
